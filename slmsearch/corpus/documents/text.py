@@ -23,8 +23,9 @@ _MAGIC = {b"%PDF-": "a PDF", b"PK\x03\x04": "a ZIP archive or office document", 
     b"GIF8": "a GIF image", b"\xff\xd8\xff": "a JPEG image", b"\x7fELF": "a program",
     b"\xd0\xcf\x11\xe0": "an old office document"}  # fmt: skip
 _STATEMENT = re.compile(
-    r"\{\{-?\s*(?:/\*|if|range|with|define|block|end|else|template|partial|return|\$\w+\s*:?=|[#/>]).{0,500}?\}\}|"
-    r"\{%-?\s*(?:if|for|block|end\w+|else|extends|include|macro|set|import|assign|capture).{0,500}?%\}|<%.{0,500}?%>",
+    r"\{\{-?\s*(?:if|range|with|define|block|end|else|template|partial|return|\$\w+\s*:?=|[#/>](?!\*))[^{}]{0,9000}\}\}|"
+    r"\{\{-?\s*/\*.{0,900}?\*/\s*-?\}\}|"
+    r"\{%-?\s*(?:if|for|block|end\w+|else|extends|include|macro|set|import|assign|capture)[^{}]{0,900}%\}|<%[^<>]{0,900}%>",
     re.DOTALL,
 )
 _SHOWN_CODE = re.compile(r"<(pre|code|script|style|textarea|samp)\b.*?</\1\s*>", re.DOTALL | re.IGNORECASE)
