@@ -88,7 +88,7 @@ def test_what_the_image_is_made_with_needs_nothing_but_the_standard_library(tmp_
         (tmp_path / target[1:]).mkdir(parents=True)
         for name in names:
             shutil.copy(ROOT / name, tmp_path / target[1:])
-    code = "import pathlib, sys; sys.path.insert(0, '.'); from slmsearch.extensions.sandbox.root import fill_root; fill_root(pathlib.Path('files'))"
+    code = "import pathlib, sys; sys.path[:0] = ['']; from slmsearch.extensions.sandbox import root; root.fill_root(pathlib.Path('files'))"
     (tmp_path / "made" / "files").mkdir()
     subprocess.run([sys.executable, "-I", "-S", "-B", "-c", code], cwd=tmp_path / "made", check=True)
     assert {path.name for path in (tmp_path / "made" / "files").iterdir()} >= {"python", "runner.pyc", "tmp"}
