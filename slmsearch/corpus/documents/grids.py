@@ -146,34 +146,46 @@ def _line(row: Sequence[Cell]) -> str:
     return row[_first(row)].text
 
 
-def _peel(part: list[list[Cell]], left: int, top: int, before: Block | None = None) -> Iterator[Block]:
+def _peel(part: list[list[Cell]], left: int, top: int, before: Block | None) -> Iterator[Block]:
     """Yield the table of a part with the lines around it; several where lines inside stand over what follows as the first line does."""
+    first = next((at for at, row in enumerate(part) if not _is_line(row)), len(part))
+    lead = _first(part[first - 1]) if first else before.lead - left if before is not None else -1
+    if not 0 <= lead < len(part[0]) or count_headers(part[first + _count_notes(part[first:]) :]):
+        lead = -1
+    for start, end in pairwise([0, *_find_captions(part, first, lead), len(part)]):
+        yield _read_block(part[start:end], left, top + start, lead)
+
+
+def _find_captions(part: Sequence[Sequence[Cell]], first: int, lead: int) -> list[int]:
+    """Return the rows inside a table that are lines in the column of captions, over rows that leave this column empty."""
+    found: list[int] = []
+    is_over = False
+    for at in range(len(part) - 1, first, -1) if lead >= 0 else ():
+        if not _is_line(part[at]):
+            is_over = not part[at][lead].text
+        elif is_over and _first(part[at]) == lead:
+            if found and found[-1] == at + 1:
+                found.pop()  # of several lines the first counts
+            found.append(at)
+    return found[::-1]
+
+
+def _read_block(part: list[list[Cell]], left: int, top: int, lead: int) -> Block:
     first, last = 0, len(part)
     while first < last and _is_line(part[first]):
         first += 1
-    lead = _first(part[first - 1]) if first else before.lead - left if before is not None else -1
     caption = _line(part[0]) if first else ""
+    is_caption = first == last and all(_is_strong(row) for row in part)
     first += _count_notes(part[first:])
     longest = max((len(row[0].text) for row in part[first:] if not _is_line(row)), default=0)
     while last > first and _is_line(part[last - 1]) and len(_line(part[last - 1])) > longest:
         last -= 1  # a note; a shorter line may be a row whose other cells are empty
-    if first == last or count_headers(part[first:last]):
-        lead = -1
-    cut = next((at for at in range(first + 1, last - 1) if _is_caption(part[at:last], lead)), 0)
-    rows = [_single(row) if _is_line(row) else row for row in part[first : cut or last]]
-    block = Block(list(_texts(part[:first])), rows, 0, [], left, list(range(top + first, top + first + len(rows))), top, caption)
-    block.lead = lead + left if lead >= 0 else -1
-    block.is_caption = first == len(part) and all(_is_strong(row) for row in part)
-    block.below = [] if cut else [_line(row) for row in part[last:]]
-    yield block
-    if cut:
-        yield from _peel(part[cut:], left, top + cut)
-
-
-def _is_caption(rows: Sequence[Sequence[Cell]], lead: int) -> bool:
-    """Say whether a row inside a table is a line in the column of captions, over rows that leave this column empty."""
-    below = next((row for row in rows if not _is_line(row)), None)
-    return lead >= 0 and below is not None and _is_line(rows[0]) and _first(rows[0]) == lead and not below[lead].text
+    rows = [_single(row) if _is_line(row) else row for row in part[first:last]]
+    numbers = list(range(top + first, top + last))
+    below = [_line(row) for row in part[last:]]
+    return Block(
+        list(_texts(part[:first])), rows, 0, below, left, numbers, top, caption, left + lead if rows and lead >= 0 else -1, is_caption
+    )
 
 
 def _texts(rows: Sequence[Sequence[Cell]]) -> Iterator[str]:

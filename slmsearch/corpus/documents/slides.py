@@ -35,8 +35,10 @@ def slides_to_markdown(data: bytes) -> Document:
     title = cover = ""
     for number, slide in enumerate(deck.slides, start=1):
         shapes = list(_in_order(slide.shapes))
-        names = [shape for shape in shapes if _kind(shape) in _TITLES and shape.text_frame.text.strip()]
-        named = slide.shapes.title if slide.shapes.title is not None else names[0] if names else None
+        names = [shape for shape in shapes if _kind(shape) in _TITLES and shape.has_text_frame and _name(shape)]
+        named = slide.shapes.title
+        if names and (named is None or not _name(named)):
+            named = names[0]
         heading = _name(named) if named is not None else ""
         for text in (_name(shape) for shape in shapes if _kind(shape) in _RUNNING and shape.has_text_frame):
             running.setdefault(re.sub(r"\d+", "0", text), text)
@@ -59,8 +61,9 @@ def slides_to_markdown(data: bytes) -> Document:
         given, facts = read_properties(archive)
     facts["section_pages"] = pages
     dropped += [("running head", text) for text in running.values() if text]
-    is_own = not title or any(word in cover for word in re.findall(r"\w{4,}", given.casefold()))  # else it is that of a deck copied
-    return Document(given if is_title(given) and is_own else title, "\n\n".join(filter(None, parts)), facts, dropped)
+    words = re.findall(r"\w{4,}", given.casefold())
+    is_foreign = title and words and not any(word in cover for word in words)  # that of the deck of which this one is a copy
+    return Document(given if is_title(given) and not is_foreign else title, "\n\n".join(filter(None, parts)), facts, dropped)
 
 
 def _in_order(shapes: Any) -> Iterator[Any]:

@@ -178,9 +178,12 @@ def _cell(found: Any, number_of_range: int) -> Cell:
 
 
 def _is_shaded(fill: Any) -> bool:
+    """Say whether a cell has a colour of its own; white is none."""
+    if fill.fill_type != "solid":
+        return False
     color = fill.fgColor
     is_white = (color.type == "rgb" and color.rgb.endswith("FFFFFF")) or (color.type == "theme" and color.theme == 0 and not color.tint)
-    return fill.fill_type == "solid" and not is_white
+    return not is_white
 
 
 def _formulas_without_values(data: bytes) -> Iterator[tuple[str, str]]:

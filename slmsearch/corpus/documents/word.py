@@ -86,8 +86,8 @@ class _Reader:
         self.title = ""
         self._lines: list[str] = []  # of the title on the cover, so far
         # The title stands above headings, which then begin one level below.
-        titles = [found for found in self.root.iter(f"{WORD}p") if self._styles.is_title(self._style(found.find(f"{WORD}pPr")))]
-        is_styled = any(_all_text(found).strip() for found in titles)
+        paragraphs = self.root.iter(f"{WORD}p")
+        is_styled = any(self._styles.is_title(self._style(each.find(f"{WORD}pPr"))) and _all_text(each).strip() for each in paragraphs)
         self._cover = [] if is_styled or has_title else find_cover_title(self.root, self._styles)
         self._shift = int(is_styled or bool(self._cover))
 

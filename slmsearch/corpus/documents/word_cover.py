@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 from slmsearch.corpus.documents.text import one_line
@@ -13,6 +14,8 @@ MAX_CHARS = 200
 MAX_LINES = 4
 _MAX_COVER = 20
 """Paragraphs of a cover."""
+_SAMPLE = 300
+"""Paragraphs that tell how large text and headings are."""
 _NEXT_LINE = 0.75
 """Size of the other lines of a title, measured by its largest."""
 
@@ -22,7 +25,9 @@ def find_cover_title(root: Any, styles: Styles) -> list[Any]:
 
     A first heading that is larger than all others is a line of the cover.
     """
-    found = [(paragraph, text, _level(paragraph, styles), _size(paragraph, styles)) for paragraph, text in _paragraphs(root)]
+    found = [
+        (paragraph, text, _level(paragraph, styles), _size(paragraph, styles)) for paragraph, text in islice(_paragraphs(root), _SAMPLE)
+    ]
     sizes = Counter[int]()
     for _, text, _, size in found:
         sizes[size] += len(text)
