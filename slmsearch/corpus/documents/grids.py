@@ -282,7 +282,7 @@ def _differs(rows: Sequence[Sequence[Cell]]) -> bool:
     top, body = rows[0], rows[1:]
     pairs = list(zip(top, body[0], strict=False))
     has_groups = any(_are_merged(one[0], two[0]) and not _are_merged(one[1], two[1]) for one, two in pairwise(pairs))
-    if has_groups and len(rows) > 2 and all(any(_are_merged(*pair) for pair in pairwise(row)) for row in body[1:]):
+    if has_groups and len(rows) > 2 and all(_is_line(row) or any(_are_merged(*pair) for pair in pairwise(row)) for row in body[1:]):
         return False  # a form
     if has_groups or any(_are_merged(*pair) for pair in pairs[1:]):
         return True  # groups of columns above their names

@@ -191,15 +191,25 @@ def test_lines_inside_a_table_without_headers_are_captions_as_the_line_above_it_
 def test_a_form_of_merged_cells_says_each_text_once_and_has_no_headers() -> None:
     book = Workbook()
     sheet = book.active
-    for row in (["Ship", None, None, "Anna"], ["Port", None, None, "Halden"], ["Captain", None, None, "Berg"]):
+    for row in (["Ship", "Anna", None, None], ["Ports", 1, "Halden", None], [None, 2, "Vega", None], ["Captain", None], ["Tide", "high"]):
         sheet.append(row)
-    for number in (1, 2, 3):
-        sheet.merge_cells(f"A{number}:C{number}")
-        sheet.merge_cells(f"D{number}:F{number}")
-    white = PatternFill("solid", fgColor="FFFFFFFF")
+    for area in ("B1:D1", "C2:D2", "C3:D3", "A2:A3", "B4:D4", "B5:D5"):
+        sheet.merge_cells(area)
     for cell in sheet[1]:
-        cell.fill = white
-    assert saved(book).content == "|  |  |\n| --- | --- |\n| Ship | Anna |\n| Port | Halden |\n| Captain | Berg |"
+        cell.font = Font(bold=True)
+    assert saved(book).content.split("\n")[2:] == [
+        "| Ship | Anna | Anna |", "| Ports | 1 | Halden |", "| Ports | 2 | Vega |", "| Captain |  |  |", "| Tide | high | high |",
+    ]  # fmt: skip
+
+
+def test_white_is_no_shade() -> None:
+    book = Workbook()
+    for row in (["wheel", "oak"], ["roof", "slate"]):
+        book.active.append(row)
+    for color, first in (("FFFFFFFF", "|  |  |"), ("FFCCDDEE", "| wheel | oak |")):
+        for cell in book.active[1]:
+            cell.fill = PatternFill("solid", fgColor=color)
+        assert saved(book).content.split("\n")[0] == first
 
 
 def test_a_table_goes_on_below_an_empty_row_and_beside_an_empty_column() -> None:
