@@ -14,7 +14,9 @@ from slmsearch.corpus.documents.text import escape_heading, fenced, one_line
 NEW_PARAGRAPH = 1.4
 """Distance of two lines, in usual ones, from which a paragraph ends."""
 SHORT_FRAC = 0.8
-"""A line shorter than this share of the usual, that ends a sentence, ends its paragraph."""
+"""A line shorter than this share of the usual, that ends a sentence or has room for the next word, ends its paragraph."""
+STACKED = 0.7
+"""Distance of two lines, in usual ones, below which they are parts of one formula."""
 INDENT = 0.8
 """By which the first line of a paragraph begins further right, or a line of a list further left, in font sizes."""
 OTHER_SIZE = 0.12
@@ -92,7 +94,7 @@ def blocks(lines: Sequence[Line], setting: Setting) -> Iterator[str]:
 def _cut_notes(numbers: Sequence[int], lines: Sequence[Line], setting: Setting) -> Iterator[str]:
     waiting: list[Line] = []
     for number in numbers:
-        if waiting and _NOTE.match(lines[number].text):
+        if waiting and (_NOTE.match(lines[number].text) or lines[number].is_aside or waiting[-1].is_aside):
             yield _block(waiting, False, setting)
             waiting = []
         waiting.append(lines[number])
@@ -101,8 +103,8 @@ def _cut_notes(numbers: Sequence[int], lines: Sequence[Line], setting: Setting) 
 
 
 def _notes(lines: Sequence[Line], setting: Setting) -> set[int]:
-    """Return the lines of notes: the last ones of their page, in a smaller font, the first with a mark."""
-    found = set[int]()
+    """Return the lines of notes: in the margin, or the last ones of their page, in a smaller font, the first with a mark."""
+    found = {number for number, line in enumerate(lines) if line.is_aside}
     for _, numbers in itertools.groupby(range(len(lines)), key=lambda number: lines[number].page):
         small: list[int] = []
         for number in reversed(list(numbers)):
@@ -137,7 +139,11 @@ def _ends_before(number: int, waiting: Sequence[int], lines: Sequence[Line], row
     is_below = line.page == before.page and line.bottom < before.bottom
     if line.fixed or number in rows:
         return False
-    if abs(line.size - before.size) > OTHER_SIZE * max(line.size, before.size) or BULLET.match(line.text) or line.is_item:
+    if BULLET.match(line.text) or line.is_item:
+        return True
+    if _is_stacked(line, [lines[at] for at in waiting], setting):
+        return False
+    if abs(line.size - before.size) > OTHER_SIZE * max(line.size, before.size):
         return True
     if not is_below:  # the next column or page
         return ends_sentence
@@ -145,9 +151,27 @@ def _ends_before(number: int, waiting: Sequence[int], lines: Sequence[Line], row
         return True
     if _NUMBERED.match(line.text) and (ends_sentence or _NUMBERED.match(first.text)):
         return True
-    moved = abs(line.left - min(lines[at].left for at in waiting)) > INDENT * line.size
+    if _has_room(line, [lines[at] for at in waiting]):
+        return True
+    is_list = first.is_item or BULLET.match(first.text) or _NUMBERED.match(first.text)
+    moved = line.left - min(lines[at].left for at in waiting)
+    moved = abs(moved) > INDENT * line.size and (moved > 0 or len(waiting) > 1 or bool(is_list))
     is_short = before.right - before.left < SHORT_FRAC * setting.width
     return ends_sentence and (moved or is_short) and len(waiting) + is_short + moved > 1
+
+
+def _is_stacked(line: Line, above: Sequence[Line], setting: Setting) -> bool:
+    """Say whether a line overlaps one of those before it, as the parts of a displayed formula do."""
+    near = (abs(other.bottom - line.bottom) / max(other.size, line.size, 1.0) for other in above[-4:] if other.page == line.page)
+    return any(distance < STACKED * setting.leading for distance in near)
+
+
+def _has_room(line: Line, above: Sequence[Line]) -> bool:
+    """Say whether the first word of a line had room at the end of the line before it, much of which is empty."""
+    before, word = above[-1], line.text.split()[0]
+    left, right = min(line.left, before.left), max(line.right, *(other.right for other in above))
+    width = (len(word) + 1) * (line.right - line.left) / len(line.text)
+    return before.right + width < left + SHORT_FRAC * (right - left) and not before.text.endswith("-")
 
 
 def _block(lines: Sequence[Line], is_table: bool, setting: Setting) -> str:

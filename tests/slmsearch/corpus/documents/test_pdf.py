@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from slmsearch.corpus.documents.document import Document
 from slmsearch.corpus.documents.pdf import pdf_to_markdown
 from slmsearch.corpus.documents.pdf_blocks import Setting, blocks
+from slmsearch.corpus.documents.pdf_headings import find_headings
 from slmsearch.corpus.documents.pdf_lines import Line
 from slmsearch.corpus.documents.skipped import NotTakenError, Reason
 from tests.slmsearch.corpus.documents.builders import Placed, make_pdf, place_pdf
@@ -231,6 +232,7 @@ def test_without_an_outline_fonts_give_title_and_headings():
         ([("2. Open the gate.", 10.0, TEXT), ("3. Lift it.", 10.0, TEXT)], []),
         ([("* open the gate", 12.0, TEXT), ("* lift the stone", 12.0, TEXT)], []),
         ([("It is said that (17.5)", 10.0, TEXT), ("x + 2 y = 17 - 4 z", 14.0, TEXT)], []),
+        ([("WHEN WEIGHED ( SACKS , 'RYE' ) = 1", 10.0, TEXT), ("SACK_ID INTEGER", 10.0, TEXT)], []),
     ],
 )  # fmt: skip
 def test_headings_without_an_outline_are_known_by_their_looks(heads: list[tuple[str, float, str]], found: list[str]):
@@ -238,6 +240,106 @@ def test_headings_without_an_outline_are_known_by_their_looks(heads: list[tuple[
     for head in heads:
         page += [*plain(""), head, *plain(FILLING, FILLING, FILLING)]
     assert headings(pdf_to_markdown(place_pdf([down(page)]))) == found
+
+
+def test_a_name_that_begins_with_a_letter_alone_keeps_the_number_that_is_printed_before_it():
+    page = down([("1.3 A roof of slate", 14.0, BOLD), *plain("Grey."), ("B Doors", 14.0, BOLD), *plain("Of pine.")])
+    assert headings(pdf_to_markdown(place_pdf([page], [("A roof of slate", 0), ("B Doors", 0)]))) == [
+        "## 1.3 A roof of slate",
+        "## B Doors",
+    ]
+
+
+def test_a_heading_that_goes_on_with_a_number_is_one_heading():
+    head = [("What is known of the law", 10.0, BOLD), ("48 and of what is paid", 10.0, BOLD)]
+    page = [*plain(FILLING, FILLING, FILLING, ""), *head, *plain(FILLING, FILLING, FILLING)]
+    assert headings(pdf_to_markdown(place_pdf([down(page)]))) == ["## What is known of the law 48 and of what is paid"]
+
+
+def test_items_in_a_larger_font_that_follow_one_another_are_no_headings():
+    items = [("1. Open the gate", 12.0, TEXT), ("2. Lift the stone", 12.0, TEXT)]
+    page = [("Wheel", 16.0, BOLD), *plain(FILLING, FILLING, FILLING, ""), *items, *plain("* of oak", "* of slate", *[FILLING] * 3)]
+    read = pdf_to_markdown(place_pdf([down([*page, ("Roof", 16.0, BOLD), *plain(FILLING, FILLING)])], title="The Mill"))
+    assert headings(read) == ["# The Mill", "## Wheel", "## Roof"]
+
+
+def test_one_capital_among_letters_without_case_makes_no_heading():
+    texts = ["\u6c34\u8f66\u5f88\u65e7 R \u548c", *["\u78e8\u574a\u7684\u6c34\u8f66" * 6] * 3] * 2
+    lines = [Line(0, text, 72.0, 700.0 - 24 * n, 72.0 + 10 * len(text), 710.0 - 24 * n, 10.0) for n, text in enumerate(texts)]
+    assert find_headings(lines, Setting.of(lines)) == []
+
+
+def test_a_heading_of_the_first_page_is_known_by_those_of_later_pages():
+    first = [("Of wheels", 14.0, TEXT), *plain("", FILLING, "", FILLING, "", FILLING, "")]
+    pages = [down([("THE MILL", 20.0, BOLD), *plain("", FILLING, "", FILLING, ""), *first]), down([("Of roofs", 14.0, TEXT), *first[1:]])]
+    assert headings(pdf_to_markdown(place_pdf(pages))) == ["# THE MILL", "## Of wheels", "## Of roofs"]
+
+
+def test_a_note_in_the_margin_stands_after_the_paragraph_that_it_is_printed_beside():
+    page = down(plain(*[FILLING] * 8, FILLING[:-1], "and then it is ground.", "", *[FILLING] * 4))
+    beside = [(410.0, 604.0, 8.0, TEXT, "New since"), (410.0, 594.0, 8.0, TEXT, "1996")]
+    read = pdf_to_markdown(place_pdf([[*page[:9], *beside, *page[9:]]]))
+    assert "written down by the miller in a thick book and then it is ground.\n\nNew since 1996\n\n" in read.content
+
+
+def test_a_displayed_formula_is_one_paragraph():
+    page = down(plain(*[FILLING] * 3, "It is given by"))
+    page += [
+        (200.0, 640.0, 10.0, TEXT, "f(x) ="),
+        (232.0, 646.0, 10.0, TEXT, "a"),
+        (232.0, 634.0, 10.0, TEXT, "2b"),
+        (234.0, 629.0, 6.0, TEXT, "i=0"),
+    ]
+    read = pdf_to_markdown(place_pdf([[*page, *down(plain("where a is the age.", *[FILLING] * 3), top=610.0)]]))
+    assert "f(x) = a 2b i=0" in read.content.split("\n\n")
+
+
+def test_a_short_line_ends_its_paragraph_where_the_next_word_had_room():
+    page = down(
+        [
+            *plain(*[FILLING] * 3, ""),
+            ("A. Wheel", 10.0, TEXT),
+            *plain(FILLING, FILLING[:40], "The mill is old and stands in the yard by the water."),
+        ]
+    )
+    texts = pdf_to_markdown(place_pdf([page])).content.split("\n\n")
+    assert "A. Wheel" in texts and f"{FILLING} {FILLING[:40]}".strip() in texts
+
+
+def test_a_line_that_ends_with_a_point_within_a_name_does_not_end_an_indented_paragraph():
+    page = down(plain(*[FILLING] * 3))
+    page += [
+        (87.0, 650.0, 10.0, TEXT, "It is told at some length by the miller of Halden and others at (https:mill."),
+        (72.0, 638.0, 10.0, TEXT, "example) and by others in the yard."),
+    ]
+    assert "(https:mill. example) and" in pdf_to_markdown(place_pdf([page])).content
+
+
+def test_what_stands_below_a_heading_is_no_running_head():
+    pages = [down([(f"{n}. {name}", 14.0, BOLD), *plain("It is of wood that was cut in the yard of the mill.", "It is old.")])
+             for n, name in enumerate(("Wheel", "Roof", "Door", "Gate"), 1)]  # fmt: skip
+    read = pdf_to_markdown(place_pdf(pages))
+    assert read.content.count("It is of wood") == 4 and not read.dropped
+
+
+def test_the_number_of_a_page_goes_from_a_document_of_two():
+    pages = [down(plain(*[FILLING] * 6)), [*down(plain(*[FILLING] * 6)), (500.0, 40.0, 8.0, TEXT, "-2")]]
+    assert pdf_to_markdown(place_pdf(pages)).dropped == [("running head", "-2")]
+
+
+def test_a_bold_line_on_top_of_the_first_page_is_its_title_where_headings_look_otherwise():
+    wheel = [("Wheel", 12.0, BOLD), *plain(*[FILLING] * 4), ("Roof", 12.0, BOLD), *plain(*[FILLING] * 4)]
+    title = [("The Mills of Halden", 10.0, BOLD), *plain("", FILLING, FILLING, "")]
+    read = pdf_to_markdown(place_pdf([down([*title, *wheel])]))
+    assert (read.title, headings(read)) == ("The Mills of Halden", ["# The Mills of Halden", "## Wheel", "## Roof"])
+    assert pdf_to_markdown(place_pdf([down([("Yard", 12.0, BOLD), *title[1:], *wheel])])).title == ""
+
+
+def test_a_heading_that_the_outline_lacks_is_known_by_its_look_and_number():
+    names = ("1.1 Wheel", "1.2 Roof", "1.3 Door", "1.4 Gate")
+    page = down([line for name in names for line in ((name, 14.0, BOLD), *plain(FILLING, FILLING))])
+    outline = [("1.1 Wheel", 0), ("1.2 Roof", 0), ("1.4 Gate", 0)]
+    assert headings(pdf_to_markdown(place_pdf([page], outline))) == [f"## {name}" for name in names]
 
 
 def test_a_line_that_only_begins_in_bold_is_none():
