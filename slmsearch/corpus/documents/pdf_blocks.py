@@ -2,7 +2,8 @@
 
 import itertools
 import re
-from collections import Counter
+from bisect import bisect_right
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from statistics import median
@@ -26,7 +27,7 @@ NOTE_SIZE = 0.93
 ALIGNED = 2.0
 """Points by which cells of a column differ from one another at most."""
 MAX_COLUMNS = 30
-_NOTE = re.compile(r"(?:\d{1,3}|[*\u2020\u2021\u00a7])\s*\S")
+_NOTE = re.compile(r"(\d{1,3}|[*\u2020\u2021\u00a7])\s*\S")
 _UNSPACED = re.compile(r"[\u3000-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uff00-\uff60]")
 """Chinese and Japanese, which put no space between words."""
 _WORD = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
@@ -115,6 +116,32 @@ def _notes(lines: Sequence[Line], setting: Setting) -> set[int]:
             small.pop()
         found.update(small)
     return found
+
+
+def moved_notes(lines: Sequence[Line], starts: Sequence[int], setting: Setting) -> dict[int, list[int]]:
+    """Return the lines of notes at the foot of a page by the section of that page, from 0 for the first, that alone has their mark.
+
+    Args:
+        lines: of the document.
+        starts: where its sections begin, but the first.
+        setting: of the document.
+    """
+    found, moved = _notes(lines, setting), defaultdict[int, list[int]](list)
+    sections = [bisect_right(starts, number) for number in range(len(lines))]
+    by_page: dict[int, list[int]] = defaultdict(list)
+    for number in range(len(lines)):
+        by_page[lines[number].page].append(number)
+    for numbers in by_page.values():
+        notes = [number for number in numbers if number in found and not lines[number].is_aside]
+        target = -1
+        for number in notes if sections[numbers[0]] != sections[numbers[-1]] else ():
+            if mark := _NOTE.match(lines[number].text):
+                sought = re.compile(rf"(?:[^\W\d_] ?|[^\w\s]){re.escape(mark[1])}(?![\w.]\w|\w)")
+                having = {sections[other] for other in numbers if other not in found and sought.search(lines[other].text)}
+                target = having.pop() if len(having) == 1 else -1
+            if target not in (-1, sections[number]):
+                moved[target].append(number)
+    return moved
 
 
 def _rows(lines: Sequence[Line]) -> set[int]:

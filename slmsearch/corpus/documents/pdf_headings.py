@@ -15,6 +15,8 @@ MAX_LINES = 3
 LARGER = 1.1
 """Size of a heading's font, in that of the text, where there is no outline."""
 TITLE_LARGER = 1.25
+SAME_START = 8
+"""Letters and digits by which a heading begins as its entry in the outline does."""
 MAX_CHARS, MAX_TITLE_CHARS = 120, 200
 MOST = 0.3
 """Share of lines in larger fonts from which they are no headings: slides, posters."""
@@ -39,7 +41,7 @@ NUMBERED_FRAC = 0.95
 """Of that width that a numbered heading has at most."""
 APART = 1.15
 """Room above a heading, in usual distances of two lines."""
-_NUMBERED = re.compile(r"(?:[A-Z]|\d+)(?:(?:\.\d+)+\.?\s+[^\W\d_]|\.?\s+[^\W\d_a-z])")
+_NUMBERED = re.compile(r"(?:[A-Z]|\d+)(?:\.\d+)*\.?\s+[^\W\d_a-z]")
 _SYMBOLS = re.compile(r"[=<>_{}|\\]")
 """What stands in code and formulas."""
 
@@ -82,7 +84,15 @@ def place_headings(lines: Sequence[Line], outline: Sequence[Heading]) -> list[He
             found = replace(heading, line=next(below, later))
         used.update(range(found.line, found.line + found.taken))
         placed.append(found)
-    return sorted([*placed, *_missing(lines, placed)], key=lambda heading: heading.line)
+    missing = list(_missing(lines, placed))
+    placed = [heading for heading in placed if heading.taken or not any(_names(other, heading) for other in missing)]
+    return sorted([*placed, *missing], key=lambda heading: heading.line)
+
+
+def _names(printed: Heading, heading: Heading) -> bool:
+    """Say whether a heading is the one of the outline that points there and begins alike."""
+    is_there = printed.line <= heading.line <= printed.line + printed.taken
+    return is_there and _bare(printed.text)[:SAME_START] == _bare(heading.text)[:SAME_START]
 
 
 def _missing(lines: Sequence[Line], placed: Sequence[Heading]) -> Iterator[Heading]:
@@ -93,12 +103,16 @@ def _missing(lines: Sequence[Line], placed: Sequence[Heading]) -> Iterator[Headi
         if heading.taken and (depth := _DEPTH.match(heading.text)):
             line = lines[heading.line]
             levels[round(line.size), line.bold, depth[1].count(".")].append(heading.level)
-    known = {number for heading in placed for number in range(heading.line, heading.line + max(heading.taken, 1))}
+    known = {number for heading in placed for number in range(heading.line, heading.line + heading.taken)}
     for number, line in enumerate(lines):
         depth = _DEPTH.match(line.text) if line.size >= LARGER * body and number not in known and not line.cells else None
-        found = levels[round(line.size), line.bold, depth[1].count(".")] if depth else []
-        if len(found) > 1 and len(line.text) <= MAX_CHARS:
-            yield Heading(max(found), one_line(line.text), line.page, line=number, taken=1)
+        found = levels[round(line.size), line.bold, depth[1].count(".")] if depth and _NUMBERED.match(line.text) else []
+        count = 1
+        while found and number + count < len(lines) and _goes_on(lines, number, count, body):
+            count += 1
+        text = one_line(" ".join(other.text for other in lines[number : number + count]))
+        if len(found) > 1 and count <= MAX_LINES and len(text) <= MAX_CHARS:
+            yield Heading(max(found), text, line.page, line=number, taken=count)
 
 
 def _is_below(line: Line, heading: Heading) -> bool:
@@ -228,14 +242,16 @@ def _without_display(headings: list[Heading], lines: Sequence[Line], setting: Se
     """Leave out what no text follows, as on covers, and authors under the title."""
     kept, is_item = list[Heading](), False
     for heading, following in itertools.zip_longest(headings, headings[1:]):
-        end, is_numbered = heading.line + heading.taken, bool(_DEPTH.match(heading.text))
+        end = heading.line + heading.taken
         is_empty = following is not None and following.line == end and following.level <= heading.level
-        if not is_empty and not (is_item and is_numbered) and end < len(lines):
+        if not is_empty and not is_item and end < len(lines):
             kept.append(heading)
-        is_item = is_empty and is_numbered  # the next one is an item of the same list
+        is_item = is_empty and following is not None and _follows(heading.text, following.text)
     numbered = [heading.line for heading in kept if _DEPTH.match(heading.text)]
     first = min([_first_prose(lines, setting), *numbered])
     sizes = Counter(round(lines[heading.line].size) for heading in kept)
+    body = body_size(lines)
+    below = {number for number, line in enumerate(lines) if abs(line.size - body) < 0.5} | {heading.line for heading in kept}
     later = {(round(lines[heading.line].size), lines[heading.line].bold) for heading in kept if heading.page}
     return [
         heading
@@ -243,9 +259,15 @@ def _without_display(headings: list[Heading], lines: Sequence[Line], setting: Se
         if heading.page
         or heading.line > first
         or heading.line in numbered
-        or (round(lines[heading.line].size), lines[heading.line].bold) in later
+        or ((round(lines[heading.line].size), lines[heading.line].bold) in later and heading.line + heading.taken in below)
         or (heading.line + heading.taken == first and sizes[round(lines[heading.line].size)] > 1)
     ]
+
+
+def _follows(one: str, other: str) -> bool:
+    """Say whether the number of a line is the next one: such lines without text between them are items of a list."""
+    numbers = [int(match[1]) for text in (one, other) if (match := re.match(r"(\d{1,2})[.)]?\s", text))]
+    return len(numbers) == 2 and numbers[1] == numbers[0] + 1
 
 
 def _first_prose(lines: Sequence[Line], setting: Setting) -> int:

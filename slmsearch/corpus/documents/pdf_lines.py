@@ -29,10 +29,13 @@ _HYPHEN = 2
 """What PDFium says for a hyphen at a line end."""
 _ITEM = re.compile(r"\W|\(?(?:[A-Z]?\d+(?:\.\d+)*|[A-Za-z])[.)]?")
 """What stands before an item of a list or a heading; the gap after it makes no cell."""
-_BOLD = re.compile(r"bold|black|heavy|semibold|demi|[-,]bd|-medi\b|cmbx|(?:^|\+)(?:sf)?bx\d", re.IGNORECASE)
+_BOLD = re.compile(r"bold|black|heavy|semibold|demi|[-,]bd|-medi\b|cmbx|(?:^|\+)(?:sf)?[bs]x\d", re.IGNORECASE)
 _FIXED = re.compile(
     r"mono|courier|typewriter|consol|menlo|cmtt|sltt|nimbusmon|cmsltt|(?:^|\+)(?:ec|la|sf)?tt\d|inconsolata|terminal", re.IGNORECASE
 )
+
+_GOES_ON = re.compile(r"\w\W*\s[\u2190-\u21ff\u2900-\u297f]-?$")
+"""An arrow in another font, by which a line of code goes on."""
 
 Box = tuple[float, float, float, float]
 """Left, bottom, right, top in points from the lower left corner of the page."""
@@ -85,7 +88,9 @@ def read_pieces(page: PdfTextPage, number: int) -> list[Line]:
     for piece in found:
         before = pieces[-1] if pieces else None
         is_near = (
-            before is not None and on_one_line(before, piece) and -0.2 < (piece.left - before.right) / max(before.size, 1.0) < WIDE_GAP
+            before is not None
+            and on_one_line(before, piece)
+            and -0.2 < (piece.left - before.right) / max(before.size, piece.size, 1.0) < WIDE_GAP
         )
         if before is not None and is_near and not (piece.left > edge >= before.right - 1 and _differs(piece.size, before.size)):
             pieces[-1] = join_pieces([before, piece], " ")
@@ -189,6 +194,7 @@ def _piece(page: pdfium.FPDF_TEXTPAGE, number: int, text: str, boxes: list[Box],
     lefts, bottoms, rights, tops = zip(*boxes, strict=True)
     whole = " ".join(text.encode("utf-8", "replace").decode().split())
     asked = {(first + last) // 2, last} | (set() if text[0].isdigit() else {first})  # numbers of lines of code are set as text
+    asked -= {last} if _GOES_ON.search(whole) else set()
     names = {_font_name(page, index) for index in asked} - {""}
     is_bold, is_fixed = (bool(names) and all(mark.search(name) for name in names) for mark in (_BOLD, _FIXED))
     size = max(set(sizes), key=sizes.count)

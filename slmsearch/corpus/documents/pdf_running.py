@@ -79,7 +79,8 @@ def _running(pages: Sequence[Sequence[Line]]) -> list[Line]:
     ]
     numbers = [(place, line) for *_, place, line in edges if _NUMBER.fullmatch(line.text.strip())]
     are_many = len({line.page for _, line in numbers}) >= max(2, len(pages) / 3)
-    found = [line for place, line in numbers if are_many or (place == 0 and len(pages) > 1 and line.key == str(line.page + 1))]
+    shift = _shift([line for *_, place, line in edges if place < 2], len(pages))
+    found = [line for place, line in numbers if are_many or (place == 0 and len(pages) > 1 and line.key == str(line.page + shift))]
     same: dict[str, list[Line]] = defaultdict(list)
     for *_, line in edges:
         same[_bare(line)].append(line)
@@ -89,6 +90,13 @@ def _running(pages: Sequence[Sequence[Line]]) -> list[Line]:
         if key and len({line.page for line in alike}) >= FEWEST_PAGES and not _are_under_headings(alike, pages):
             found += alike
     return _without_text(found + _stamped(pages), pages) + _apart(pages) + _page_numbers(pages)
+
+
+def _shift(lines: Sequence[Line], count: int) -> int:
+    """Return by how much the number that most pages print at their edges is larger than that of the page, from 0; 1 if they print none."""
+    pairs = {(int(digits) - line.page, line.page) for line in lines for digits in _DIGITS.findall(line.text) if len(digits) < 5}
+    shift, pages = Counter(shift for shift, _ in pairs).most_common(1)[0] if pairs else (1, 0)
+    return shift if pages >= max(FEWEST_PAGES, count / 3) else 1
 
 
 def _are_under_headings(alike: Sequence[Line], pages: Sequence[Sequence[Line]]) -> bool:

@@ -340,6 +340,15 @@ def test_a_heading_that_the_outline_lacks_is_known_by_its_look_and_number():
     page = down([line for name in names for line in ((name, 14.0, BOLD), *plain(FILLING, FILLING))])
     outline = [("1.1 Wheel", 0), ("1.2 Roof", 0), ("1.4 Gate", 0)]
     assert headings(pdf_to_markdown(place_pdf([page], outline))) == [f"## {name}" for name in names]
+    longer = [*outline[:2], ("Door of pine, by Ingrid Salander", 0, 72.0, 633.0), outline[2]]
+    assert headings(pdf_to_markdown(place_pdf([[*page, (72.0, 400.0, 10.0, TEXT, FILLING)]], longer)))[2:4] == [
+        "## Door of pine, by Ingrid Salander",
+        "## 1.3 Door",
+    ]
+    page = down([line for name in names for line in ((f"{name} of the mill", 14.0, BOLD), *plain(FILLING, FILLING))])
+    alike = [(f"{name} of the mill", 0) for name in (names[0], names[1], names[3])]
+    read = pdf_to_markdown(place_pdf([page], [*alike[:2], ("Door of the mill, by Ingrid Salander", 0, 72.0, 620.0), alike[2]]))
+    assert headings(read) == [f"## {name} of the mill" for name in names]
 
 
 def test_a_line_that_only_begins_in_bold_is_none():
@@ -403,6 +412,22 @@ def test_a_note_at_the_foot_stands_after_the_paragraph_that_the_page_cuts():
         place_pdf([[*down(plain(FILLING, "and then it is")), *foot], down(plain("ground in the yard."))], [("All", 0)])
     )
     assert sections.content.split("\n\n") == ["## All", wanted, "1 So the miller says.", "2 In the thick book."]
+
+
+def test_a_note_at_the_foot_stands_in_the_section_that_has_its_mark():
+    first = down([("Wheel", 14.0, BOLD), *plain("It is of oak"), ("Roof", 14.0, BOLD), *plain(FILLING, FILLING)])
+    mark = [(124.0, first[1][1] + 4, 6.0, TEXT, "1")]
+    foot = [(72.0, 60.0, 8.0, TEXT, "1 So the miller says,"), (72.0, 50.0, 8.0, TEXT, "and the book.")]
+    pages = [[*first[:2], *mark, *first[2:], *foot], down(plain(*[FILLING] * 6))]
+    read = pdf_to_markdown(place_pdf(pages, [("Wheel", 0), ("Roof", 0)]))
+    assert under(read, "## Wheel") == "It is of oak 1\n\n1 So the miller says, and the book." and "says" not in under(read, "## Roof")
+
+
+def test_the_number_at_the_foot_of_a_page_goes_where_other_pages_have_theirs_at_the_head():
+    pages = [[(72.0, 760.0, 9.0, TEXT, f"{n} Mills"), *down(plain(*[f"{FILLING} {word}"] * 6))]
+             for n, word in enumerate(("One", "Two", "Three", "Four", "Five"), 31)]  # fmt: skip
+    pages[2] = [*pages[2][1:], (300.0, 40.0, 10.0, TEXT, "33")]
+    assert "33" not in pdf_to_markdown(place_pdf(pages)).content
 
 
 def test_code_with_the_numbers_of_its_lines_is_code():
