@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from statistics import median
 from typing import Self
+from unicodedata import bidirectional
 
 from slmsearch.corpus.documents.pdf_lines import Line
 from slmsearch.corpus.documents.text import escape_heading, fenced, one_line
@@ -26,7 +27,7 @@ NOTE_SIZE = 0.93
 """Of the text's font that the font of notes at the foot of a page has at most."""
 ALIGNED = 2.0
 """Points by which cells of a column differ from one another at most."""
-MAX_COLUMNS = 30
+MAX_COLUMNS, ROW_CELLS = 30, 4
 _NOTE = re.compile(r"(\d{1,3}|[*\u2020\u2021\u00a7])\s*\S")
 _UNSPACED = re.compile(r"[\u3000-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uff00-\uff60]")
 """Chinese and Japanese, which put no space between words."""
@@ -145,8 +146,8 @@ def moved_notes(lines: Sequence[Line], starts: Sequence[int], setting: Setting) 
 
 
 def _rows(lines: Sequence[Line]) -> set[int]:
-    """Return the rows of tables: lines of cells that stand below those of the line before or above those of the next one."""
-    found = set[int]()
+    """Return the rows of tables: lines of many cells, or of cells that stand below those of the line before or above the next one's."""
+    found = {number for number, line in enumerate(lines) if len(line.cells) >= ROW_CELLS and not line.fixed}
     for number, (line, other) in enumerate(itertools.pairwise(lines)):
         if line.cells and other.cells and not line.fixed and not other.fixed:
             starts = [start for start, _, _ in other.cells[1:]] + [end for _, end, _ in other.cells[1:]]
@@ -196,6 +197,8 @@ def _is_stacked(line: Line, above: Sequence[Line], setting: Setting) -> bool:
 def _has_room(line: Line, above: Sequence[Line]) -> bool:
     """Say whether the first word of a line had room at the end of the line before it, much of which is empty."""
     before, word = above[-1], line.text.split()[0]
+    if any(bidirectional(letter) in ("R", "AL") for letter in before.text):
+        return False
     left, right = min(line.left, before.left), max(line.right, *(other.right for other in above))
     width = (len(word) + 1) * (line.right - line.left) / len(line.text)
     return before.right + width < left + SHORT_FRAC * (right - left) and not before.text.endswith("-")

@@ -187,10 +187,11 @@ def find_title(lines: Sequence[Line], outline: Sequence[Heading] = ()) -> tuple[
 
 
 def _bold_on_top(lines: Sequence[Line]) -> int:
-    """Return how many lines on top of the first page are bold, where no other line without a number looks like them."""
+    """Return how many lines on top of the first page are bold, where other lines that look like them have numbers, the next one a 1."""
     top = lines[0]
     count = next((number for number, line in enumerate(lines) if not line.bold or line.size != top.size or line.page), len(lines))
-    is_alone = not any(line.bold and abs(line.size - top.size) < 0.5 and not _NUMBERED.match(line.text) for line in lines[count:])
+    alike = [line.text for line in lines[count:] if line.bold and abs(line.size - top.size) < 0.5]
+    is_alone = all(map(_NUMBERED.match, alike)) or alike[0].startswith(("1 ", "1. "))
     is_highest = all(line.bottom <= top.bottom for line in lines if line.page == 0)
     is_name = (
         count <= MAX_LINES and not _NUMBERED.match(top.text) and not BULLET.match(top.text) and lines[count - 1].text[-1] not in ".,;:"
