@@ -2,16 +2,13 @@
 
 from prefect import flow
 
-from flows.cli.fetching import require_model
+from flows.runtime.fetching import require_model
 from flows.stages.artifacts import show_table
 from flows.stages.pipeline import DEFAULTS, open_pipeline
+from flows.stages.policy_choice import choose_policy
 from flows.stages.stages import evaluate_policy, prepare_data
 from slmsearch.config import RunConfig
-from slmsearch.environments.registry import environment_of
-from slmsearch.evaluate.policies import BASELINES, TRAINED, UNTRAINED, PolicySpec, parse_policy
 from tasks.evaluate import Evaluated
-from tasks.promotion import champion_policy, find_champion
-from tasks.tracking import CHAMPION
 
 
 @flow(name="evaluate", persist_result=True, result_serializer="json")
@@ -38,17 +35,3 @@ def summarise_trust(found: Evaluated) -> dict[str, object]:
         twins = {name.removeprefix("twins/"): span for name, span in spans.items() if name.startswith("twins/")}
         summary["twins"] = {"n": shares["twins/both_right"]["n"], **twins}
     return summary
-
-
-def choose_policy(config: RunConfig, policy: str | None) -> PolicySpec:
-    """Find the policy of a name.
-
-    Raises:
-        ConfigError: the name means nothing.
-        ModelError: the champion is asked for and there is none.
-    """
-    if policy == CHAMPION or (policy is None and not config.policy.adapter and find_champion(config)):
-        return PolicySpec(CHAMPION, champion_policy(config))
-    if policy is None:
-        return PolicySpec(TRAINED if config.policy.adapter else UNTRAINED, config.policy)
-    return parse_policy(policy, config.policy, {*BASELINES, *environment_of(config).baselines})

@@ -1,49 +1,16 @@
 """The flow `evaluate-shard`: play one shard of an evaluation and store its rows. `flows/stages/sharding.py` starts it; people need not."""
 
-import socket
-
 from prefect import flow
 
-from flows.ops.device import device
-from flows.ops.worker_secrets import settle
-from slmsearch.config import PolicyConfig, RunConfig
-from slmsearch.config.sections import Section
-from slmsearch.evaluate.policies import PolicySpec
-from slmsearch.evaluate.shards import Shard, Target, has_shard, play_evaluation
-from tasks.child import in_child
-from tasks.progress import Progress
+from flows.runtime.worker_secrets import settle
+from flows.stages.one_shard import ShardRequest, play_shard
+from slmsearch.config import RunConfig
 
 DEFAULTS = RunConfig()
 """Not that of `pipeline.py`, which loads MLflow: a shard has no run of its own there."""
-
-
-class ShardRequest(Section):
-    """Which shard of which evaluation; workers find all of it in the data directory that they share."""
-
-    key: str
-    """Content key of the whole evaluation."""
-    digest: str
-    """Corpus."""
-    index_key: str
-    name: str
-    """The policy's name in tables."""
-    policy: PolicyConfig
-    shard: Shard
-    """Its part of the questions."""
 
 
 @flow(name="evaluate-shard", flow_run_name="shard-{request.shard.name}", persist_result=True, result_serializer="json")
 def evaluate_shard(request: ShardRequest, config: RunConfig = DEFAULTS) -> dict[str, object]:
     """Play a shard, or find it played; return how many questions it has and where it was played."""
     return play_shard(request, settle(config, ("nightly.",)))
-
-
-def play_shard(request: ShardRequest, config: RunConfig) -> dict[str, object]:
-    """Hold the device and play a shard, or find it played; also for a shard that no worker takes."""
-    shard, spec = request.shard, PolicySpec(request.name, request.policy)
-    with device(config.train):
-        found = has_shard(config.paths.evals, request.key, shard)
-        if not found:
-            with Progress(f"evaluate {spec.name}, shard {shard.name}", "questions") as progress:
-                in_child(play_evaluation, Target(request.key, shard), spec, request.digest, request.index_key, config, progress=progress)
-    return {"n": shard.stop - shard.start, "found": found, "host": socket.gethostname()}

@@ -4,7 +4,7 @@ from dataclasses import asdict
 
 from prefect import flow, get_run_logger
 
-from flows.ops.worker_secrets import ALL_BUT_TRACKING, settle
+from flows.runtime.worker_secrets import ALL_BUT_TRACKING, settle
 from flows.stages.artifacts import show_table
 from flows.stages.pipeline import DEFAULTS
 from slmsearch.config import RunConfig

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 from prefect import flow, get_run_logger
 
-from flows.cli.settings import recordable
+from flows.runtime.settings import recordable
 from flows.stages.pipeline import DEFAULTS, Pipeline, open_pipeline
 from flows.stages.preflight import check_models
 from flows.stages.stages import evaluate_policy, prepare_data
@@ -17,13 +17,13 @@ from flows.train import train_in
 from slmsearch.artifacts.files import read_json, replace_json, replace_text
 from slmsearch.config import PolicyConfig, RunConfig
 from slmsearch.corpus.store import read_manifest
-from slmsearch.environments.twins import UNKNOWABLE
+from slmsearch.environments.searcher.twins import UNKNOWABLE
 from slmsearch.errors import ModelError
 from slmsearch.evaluate.policies import TRAINED, UNTRAINED, PolicySpec
 from slmsearch.intervals import wilson_interval
 from slmsearch.keys import content_key
-from slmsearch.learn.files import ADAPTER
-from slmsearch.learn.models import trained_policy
+from slmsearch.models.hashes import trained_policy
+from slmsearch.training.files import ADAPTER
 from tasks.data import Data
 from tasks.evaluate import Evaluated
 from tasks.learn import BEGINNINGS, QUESTIONS, SETTINGS, Asked, ask_task, held, learnt_dir, plan_task

@@ -10,11 +10,10 @@ from prefect import flow, get_run_logger
 from prefect.runtime import flow_run
 from prefect.states import Completed
 
-from flows.cli.fetching import require_model
-from flows.cli.settings import loggable, read_environment
-from flows.cli.text import describe_night, night_table
 from flows.evaluate import choose_policy
-from flows.ops.automations import ENDED, REGRESSED, REGRESSED_STATE, emit
+from flows.runtime.automations import ENDED, REGRESSED, REGRESSED_STATE, emit
+from flows.runtime.fetching import require_model
+from flows.runtime.settings import loggable, read_environment
 from flows.stages.artifacts import show_night
 from flows.stages.pipeline import DEFAULTS, Pipeline, open_pipeline
 from flows.stages.stages import evaluate_policy, prepare_data
@@ -22,6 +21,7 @@ from slmsearch.config import NightlyConfig, RunConfig
 from slmsearch.environments.registry import environment_of
 from slmsearch.evaluate.nights import Night, night_from_dict, save_night
 from slmsearch.evaluate.policies import PolicySpec
+from slmsearch.report.night_tables import describe_night, night_table
 from slmsearch.report.tables import trust_table
 from tasks.data import Data
 from tasks.nights import describe_make, judge_night_task, name_night, nights_dir

@@ -8,9 +8,9 @@ from prefect import flow
 from prefect.client.orchestration import get_client
 from prefect.logging import get_run_logger
 
-from flows.ops.automations import watch_heartbeats
-from flows.ops.pool import POOL
-from flows.ops.worker_secrets import ALL_BUT_TRACKING, settle
+from flows.runtime.automations import watch_heartbeats
+from flows.runtime.pool import POOL
+from flows.runtime.worker_secrets import ALL_BUT_TRACKING, settle
 from flows.stages.pipeline import DEFAULTS, own_flow_run
 from slmsearch.config import RunConfig
 from tasks.reconcile import reconcile as end_what_is_over

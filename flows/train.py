@@ -24,8 +24,8 @@ from flows.stages.summary import BesideSearch, ControlEvaluated, Outcome, conclu
 from slmsearch.config import PolicyConfig, RunConfig
 from slmsearch.environments.registry import environment_of
 from slmsearch.evaluate.policies import TRAINED, UNTRAINED, PolicySpec, parse_policy
-from slmsearch.learn.job import make_job
-from slmsearch.learn.models import trained_policy
+from slmsearch.models.hashes import trained_policy
+from slmsearch.training.job import make_job
 from tasks.data import Data
 from tasks.evaluate import Evaluated
 from tasks.train import Trained

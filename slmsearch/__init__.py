@@ -7,13 +7,13 @@ installed, `slmsearch` is such a name; the three classes are loaded when they ar
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from slmsearch.taskset.harness import SearcherEnv, SearcherHarness, SearcherTaskset
+    from slmsearch.extensions.verifiers.harness import SearcherEnv, SearcherHarness, SearcherTaskset
 else:
 
     def __getattr__(name: str) -> Any:
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from slmsearch.taskset import harness
+        from slmsearch.extensions.verifiers import harness
 
         return getattr(harness, name)
 

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
-from slmsearch.learn.child import Child
+from slmsearch.processes.call import Child
 
 T = TypeVar("T")
 

@@ -18,11 +18,11 @@ from slmsearch.errors import IndexUnusableError, ServiceError
 from slmsearch.evaluate.shards import SHARDS
 from slmsearch.judge.cache import FILE as VERDICTS
 from slmsearch.judge.cache import VerdictCache
-from slmsearch.learn.files import CHECKPOINTS, MANIFEST, SCRATCH
-from slmsearch.learn.launch import is_held
 from slmsearch.lineage.graph import homes
 from slmsearch.retrieval.upkeep import remove_partial, remove_version
 from slmsearch.retrieval.vectors import PARTIAL_PREFIX
+from slmsearch.training.files import CHECKPOINTS, MANIFEST, SCRATCH
+from slmsearch.training.launch import is_held
 from tasks.retention import FIELDS, KEPT_VERSIONS, InUse, changed_s, children, in_use
 from tasks.tracking import RunRecord, RunRegistry, open_run_registry
 

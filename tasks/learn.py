@@ -17,8 +17,8 @@ from slmsearch.config import RunConfig
 from slmsearch.corpus.store import read_questions
 from slmsearch.errors import CorpusError, TrainingError
 from slmsearch.keys import content_key
-from slmsearch.learn.budget import Speed, plan_start, plan_training
-from slmsearch.questions.renew import ACCEPTED, NOTHING, Correction, Earlier, print_pages, renew_questions
+from slmsearch.made_questions.renew import ACCEPTED, NOTHING, Correction, Earlier, print_pages, renew_questions
+from slmsearch.training.budget import Speed, plan_start, plan_training
 from tasks.child import end_child, in_child
 from tasks.data import Data
 from tasks.progress import Progress
@@ -88,10 +88,10 @@ def ask_task(data: Data, config: RunConfig) -> Asked:
 
 def ask(data: Data, config: RunConfig, progress: Callable[[int, int], None]) -> Asked:
     """Do what `ask_task` says, in this process."""
-    from slmsearch.environments.indexed_corpus import open_indexed_corpus
+    from slmsearch.environments.searcher.indexed_corpus import open_indexed_corpus
     from slmsearch.judge.clients import make_client
-    from slmsearch.questions.make import NONE_MADE, Filters
-    from slmsearch.questions.written import FORM, QuestionGenerator
+    from slmsearch.made_questions.make import NONE_MADE, Filters
+    from slmsearch.made_questions.written import FORM, QuestionGenerator
 
     folder = learnt_dir(config)
     generator = QuestionGenerator(make_client(config.judge, FORM), config.judge) if config.judge.kind != "exact" else None
@@ -120,7 +120,7 @@ def ask(data: Data, config: RunConfig, progress: Callable[[int, int], None]) -> 
 
 
 def _corrections(config: RunConfig) -> list[Correction]:
-    from slmsearch.service.feedback import FeedbackLog
+    from slmsearch.serving.api.feedback import FeedbackLog
 
     given = FeedbackLog(config.paths.feedback).read().records
     return [Correction(one.id, one.question, one.correct_answer, one.source) for one in given if one.correct_answer]
@@ -154,7 +154,7 @@ def plan_task(key: str, decide: str, ends: float, config: RunConfig, **known: fl
     plans = learnt_dir(config) / f"steps-{key}.json"
     if not (found := read_json(plans).get(decide)):
         if decide == "start":
-            speed = Speed(**in_child("slmsearch.learn.teach:measure_speed", config))
+            speed = Speed(**in_child("slmsearch.training.teach:measure_speed", config))
             end_child()  # the model that was tried
             found = {**plan_start(ends - time.monotonic(), speed, int(known["questions"]), config)}
         else:

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from slmsearch.config import RunConfig
 from slmsearch.errors import ConfigError, ModelError
-from slmsearch.learn.models import model_hash, weights_file
 from slmsearch.lineage.graph import Graph, Name, Node, Ref, Step, gaps, read_stored
 from slmsearch.lineage.verify import Change, Verified, verify
+from slmsearch.models.hashes import model_hash, weights_file
 from tasks.tracking import ADAPTER_HASH, BASE_MODEL, PREFIX, RunRecord, RunRegistry, VersionRecord, open_run_registry
 
 KINDS = {"source_key": "source", "data_digest": "corpus", "index_key": "index", "train_key": "training", "config_hash": "config"}

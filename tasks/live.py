@@ -1,6 +1,6 @@
 """A training while it runs: a view in the terminal where `--live` asks for one, else what `progress` shows, with reward and speed.
 
-The view shows what is reported of each step (`slmsearch/learn/reports.py`); the training process knows nothing of it. What models and
+The view shows what is reported of each step (`slmsearch/training/reports.py`); the training process knows nothing of it. What models and
 pages wrote is shown as text: no mark of it styles the view and no control character reaches the terminal.
 """
 
@@ -13,8 +13,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
 from slmsearch.foreign import one_line
-from slmsearch.learn.reports import HELD_OUT, StepReport
-from slmsearch.learn.samples import SampledEpisode
+from slmsearch.training.reports import HELD_OUT, StepReport
+from slmsearch.training.samples import SampledEpisode
 from tasks.progress import Progress, duration, speed, terminal
 
 if TYPE_CHECKING:

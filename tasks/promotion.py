@@ -12,7 +12,7 @@ from prefect.runtime import flow_run
 
 from slmsearch.config import PolicyConfig, RunConfig
 from slmsearch.errors import ConfigError, ModelError, PromotionError
-from slmsearch.learn.models import model_hash, read_start, trained_policy
+from slmsearch.models.hashes import model_hash, read_start, trained_policy
 from tasks.tracking import ADAPTER_HASH, BASE_MODEL, PREFIX, PromotionEvent, move_champion, open_tracker, roll_back
 
 EVALUATED_AFTER = f"{PREFIX}eval_key_after"

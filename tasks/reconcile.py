@@ -32,7 +32,7 @@ from prefect.types._datetime import now
 from prefect.utilities.slugify import slugify
 
 from slmsearch.config import PathsConfig, RunConfig
-from slmsearch.learn.files import CHECKPOINTS, checkpoint_step, latest_complete_checkpoint
+from slmsearch.training.files import CHECKPOINTS, checkpoint_step, latest_complete_checkpoint
 from tasks.owners import BEATS, HEARTBEAT, begins, describe_owner, is_neighbour, is_orphan, owner_tag
 from tasks.tracking import FLOW_RUN, OWNER, PREFIX, RunRecord, open_run_registry
 

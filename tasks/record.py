@@ -16,7 +16,7 @@ from slmsearch.evaluate.retrieval import METRICS
 from slmsearch.evaluate.store import load_evaluation
 from slmsearch.judge.qualify import Qualification
 from slmsearch.keys import content_key
-from slmsearch.learn.reports import StepReport
+from slmsearch.training.reports import StepReport
 from tasks.traces import episode_span, trace_tags
 from tasks.tracking import open_tracker
 

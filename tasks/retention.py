@@ -11,9 +11,9 @@ from pathlib import Path
 
 from slmsearch.config import PathsConfig, RunConfig
 from slmsearch.evaluate.nights import load_nights
-from slmsearch.learn.launch import is_held
 from slmsearch.lineage.graph import Graph, Ref, homes, read_stored
 from slmsearch.retrieval.versions import current_key
+from slmsearch.training.launch import is_held
 from tasks.lineage import made_by, named_by
 from tasks.tracking import RunRecord, RunRegistry, VersionRecord, open_run_registry
 

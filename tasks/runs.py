@@ -13,15 +13,15 @@ from prefect.cache_policies import NO_CACHE
 
 from slmsearch.artifacts.files import read_json, replace_text
 from slmsearch.config import DecisionConfig, RunConfig
-from slmsearch.environments.twins import Twin
+from slmsearch.environments.searcher.twins import Twin
 from slmsearch.errors import EvaluationError, SlmSearchError
 from slmsearch.evaluate.compare import Comparison, compare, shared_rows
 from slmsearch.evaluate.store import Evaluation, load_evaluation
 from slmsearch.evaluate.trust import SAMPLED
-from slmsearch.learn.files import JUDGE, STEPS
-from slmsearch.learn.reports import StepReport, read_reports
 from slmsearch.lineage.graph import flatten
 from slmsearch.report.page.results import AFTER, BEFORE, RunResults
+from slmsearch.training.files import JUDGE, STEPS
+from slmsearch.training.reports import StepReport, read_reports
 from tasks.tracking import FLOW_RUN_NAME, RunRecord, open_tracker
 
 FOLDER = "report"
@@ -73,7 +73,7 @@ def load_results(run: RunRecord, config: RunConfig) -> RunResults:
     tracker, warnings = open_tracker(config), list[str]()
     summary = tracker.read_json(run.id, "summary.json") or {}
     settings = tracker.read_json(run.id, "config.json") or {}
-    decision = DecisionConfig.read_record(settings.get("decision", {}))
+    decision = DecisionConfig.model_validate(settings.get("decision", {}))
     lineage = summary.get("lineage") or {name.removeprefix(TAG): value for name, value in run.tags.items() if name.startswith(TAG)}
     directory = config.paths.training / lineage["train_key"] if "train_key" in lineage else None
     evaluations: dict[str, Evaluation] = {}
@@ -132,7 +132,7 @@ def _noted(what: str, warnings: list[str]) -> Iterator[None]:
 
 def _changed(settings: Mapping[str, Any]) -> dict[str, str]:
     """Return the recorded settings that are not the default, flat; paths and addresses of this machine stay out."""
-    defaults, recorded = flatten(RunConfig().model_dump(mode="json")), flatten(RunConfig.known_values(settings))
+    defaults, recorded = flatten(RunConfig().model_dump(mode="json")), flatten(settings)
     return {name: value for name, value in recorded.items() if defaults.get(name) != value and not name.startswith(("paths.", "tracking."))}
 
 

@@ -10,7 +10,7 @@ from functools import partial
 
 from slmsearch.config import RunConfig
 from slmsearch.errors import SlmSearchError
-from slmsearch.service.playing import Answer
+from slmsearch.serving.api.playing import Answer
 from tasks.traces import served_span
 from tasks.tracking import open_tracker
 

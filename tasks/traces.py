@@ -7,10 +7,10 @@ attribute `timing` says so. Texts are capped: large traces bring MLflow's UI dow
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from slmsearch.environments.rows import EpisodeRow
+from slmsearch.environments.searcher.tools import SEARCH
+from slmsearch.episodes.episode import Episode, Turn
+from slmsearch.episodes.rows import EpisodeRow
 from slmsearch.foreign import encodable
-from slmsearch.searcher.episode import Episode, Turn
-from slmsearch.searcher.tools import SEARCH
 
 MAX_SPAN_CHARS = 4000
 MAX_TURNS = 40

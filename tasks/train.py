@@ -13,11 +13,11 @@ from prefect.events import emit_event
 from slmsearch.artifacts.files import read_json
 from slmsearch.config import RunConfig
 from slmsearch.environments.registry import environment_of
-from slmsearch.learn.files import ADAPTER, JUDGE, PREFLIGHT, TREES
-from slmsearch.learn.job import make_job
-from slmsearch.learn.launch import train
-from slmsearch.learn.phase_timer import CardUse
-from slmsearch.learn.reports import StepReport
+from slmsearch.training.files import ADAPTER, JUDGE, PREFLIGHT, TREES
+from slmsearch.training.job import make_job
+from slmsearch.training.launch import train
+from slmsearch.training.phase_timer import CardUse
+from slmsearch.training.reports import StepReport
 from tasks.child import end_child, in_child
 from tasks.live import TrainingProgress
 from tasks.progress import Progress
@@ -105,7 +105,7 @@ def train_control_task(key: str, seconds: float, run_id: str, config: RunConfig)
     out = config.paths.training / f"control-{key}"
     with Progress("SFT control", "steps") as progress:
         on_log, on_phase = _recording(run_id, config), progress.phase
-        facts: Control = in_child("slmsearch.learn.teach:train_control", config, out, seconds, on_log=on_log, on_phase=on_phase)
+        facts: Control = in_child("slmsearch.training.teach:train_control", config, out, seconds, on_log=on_log, on_phase=on_phase)
     return {**facts, "model": str(out)}
 
 
@@ -115,14 +115,14 @@ def train_start_task(key: str, sources: Sequence[str], run_id: str, config: RunC
     out = config.paths.training / f"sft-{key}"
     with Progress("SFT", "steps") as progress:
         told = {"on_log": _recording(run_id, config), "on_phase": progress.phase}
-        facts: Control = in_child("slmsearch.learn.teach:train_start", config, [*sources], out, **told, once=True)
+        facts: Control = in_child("slmsearch.training.teach:train_start", config, [*sources], out, **told, once=True)
     return {**facts, "model": str(out)}
 
 
 @task(name="lay-out", cache_policy=NO_CACHE)
 def lay_out_task(digest: str, index_key: str, config: RunConfig) -> str:
     """Lay the finished training run out as one directory; return it."""
-    from slmsearch.learn.export import lay_out
+    from slmsearch.training.export import lay_out
 
     job = make_job(config, digest, index_key)
     return str(lay_out(job, Path(config.paths.data_dir) / environment_of(config).output))

@@ -217,7 +217,7 @@ def ready_home(isolated_environment: Path, empty_stores: Path) -> Path:
 
 
 class Borrowed:
-    """A child process that outlives who uses it; see `slmsearch.learn.child.Child`."""
+    """A child process that outlives who uses it; see `slmsearch.processes.call.Child`."""
 
     def __init__(self, child: Any) -> None:
         self.call = child.call
@@ -235,7 +235,7 @@ class Borrowed:
 @pytest.fixture(scope="session")
 def shared_child() -> Iterator[None]:
     """One child computes for all flows that run in the process of the tests: each of its own would load torch for seconds."""
-    from slmsearch.learn.child import Child
+    from slmsearch.processes.call import Child
 
     with Child() as child, pytest.MonkeyPatch.context() as patch:
         patch.setattr("tasks.child.Child", lambda: Borrowed(child))

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-RUNNER = "slmsearch/sandbox/runner.py"
+RUNNER = "slmsearch/extensions/sandbox/runner.py"
 """Runs inside the sandbox, and nowhere else."""
 EXECUTING = {
     RUNNER: {"exec", "compile", "marshal.loads"},
-    "slmsearch/learn/child.py": {"pickle.loads"},
+    "slmsearch/processes/call.py": {"pickle.loads"},
     "slmsearch/processes/watchdog.py": {"os.execve"},
 }
 """The first reads marshalled what the server says; the second what its own starter pickled into a socket that only the two share; the
@@ -35,18 +35,18 @@ PROCESSES = {
     "flows/cli/commands/learning.py": "nvidia-smi",
     "slmsearch/bundle/remote.py": "on the other machine: Python, pip of the bundle, tee, and slmsearch itself",
     "slmsearch/bundle/wheels.py": "uv, with names and hashes that it wrote",
-    "slmsearch/learn/card.py": "nvidia-smi",
+    "slmsearch/training/card.py": "nvidia-smi",
     "slmsearch/corpus/documents/reader.py": "the reader of documents, with its own module's name; paths go in hexadecimal",
     "slmsearch/artifacts/packages.py": "pip or uv, with names and hashes that stand in the code",
     "slmsearch/processes/child.py": "modules by name: servers, training, computations; settings and secrets go in as JSON",
     "slmsearch/processes/watchdog.py": "a model server by its command line",
-    "slmsearch/sandbox/bubblewrap.py": "bwrap; the program goes through a pipe when the isolation layers stand",
-    "slmsearch/sandbox/docker.py": "docker; as for bwrap",
-    "slmsearch/sandbox/engine.py": "bwrap and docker, for both",
-    "slmsearch/sandbox/escape.py": "a victim for escapes",
-    "slmsearch/sandbox/reaper.py": "itself, and docker ps and rm",
-    "slmsearch/sandbox/root.py": "ldd",
-    "slmsearch/sandbox/suite.py": "bwrap without some layers, for controls of escapes",
+    "slmsearch/extensions/sandbox/bubblewrap.py": "bwrap; the program goes through a pipe when the isolation layers stand",
+    "slmsearch/extensions/sandbox/docker.py": "docker; as for bwrap",
+    "slmsearch/extensions/sandbox/engine.py": "bwrap and docker, for both",
+    "slmsearch/extensions/sandbox/escape.py": "a victim for escapes",
+    "slmsearch/extensions/sandbox/reaper.py": "itself, and docker ps and rm",
+    "slmsearch/extensions/sandbox/root.py": "ldd",
+    "slmsearch/extensions/sandbox/suite.py": "bwrap without some layers, for controls of escapes",
 }
 """Who starts processes, and which."""
 
@@ -88,8 +88,8 @@ def test_nobody_imports_the_runner_but_to_copy_it() -> None:
         for node in ast.walk(tree):
             if isinstance(node, ast.ImportFrom):
                 imported = {str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)}
-                importing |= {name} if "slmsearch.sandbox.runner" in imported else set()
-    assert importing == {"slmsearch/sandbox/root.py"}
+                importing |= {name} if "slmsearch.extensions.sandbox.runner" in imported else set()
+    assert importing == {"slmsearch/extensions/sandbox/root.py"}
 
 
 @pytest.mark.parametrize(
@@ -114,15 +114,16 @@ from slmsearch.config import JudgeConfig, RewardConfig, SearcherConfig
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.pages import Page
 from slmsearch.corpus.questions import Question
-from slmsearch.environments.grade import grade_episodes
-from slmsearch.environments.searcher import scoring
+from slmsearch.environments.searcher.failure_modes import measure_episode
+from slmsearch.episodes.grade import grade_episodes
+from slmsearch.environments.searcher.searcher_environment import scoring
 from slmsearch.evaluate.store import episode_from_dict, episode_to_dict
-from slmsearch.generate.scripted import ScriptedSampler
-from slmsearch.generate.sampler import Sampling
+from slmsearch.episodes.scripted import ScriptedSampler
+from slmsearch.episodes.sampler import Sampling
 from slmsearch.judge import make_judge
-from slmsearch.searcher.episode import ToolResult
-from slmsearch.searcher.rollout import play_episodes
-from slmsearch.searcher.tools import Toolbox
+from slmsearch.episodes.episode import ToolResult
+from slmsearch.environments.searcher.rollout import play_episodes
+from slmsearch.environments.searcher.tools import Toolbox
 
 class Index:
     key = "x"
@@ -145,7 +146,7 @@ for programs in (False, True):
     questions = [Question(str(i), f"{i}", MARK) for i in range(len(texts))]
     writer = ScriptedSampler(lambda question, results: texts[int(question)] if not results else texts[3])
     episodes = play_episodes(questions, writer, toolbox, SearcherConfig(programs=programs), Sampling())
-    rows = grade_episodes(questions, episodes, make_judge(JudgeConfig()), scoring(RewardConfig()))
+    rows = grade_episodes(questions, episodes, make_judge(JudgeConfig()), scoring(RewardConfig()), measure_episode)
     [episode_from_dict(json.loads(json.dumps(episode_to_dict(episode)))) for episode in episodes]
 compile(f"{MARK} = 1", "control", "exec")
 print(json.dumps({"seen": seen, "stops": [episode.stop_reason for episode in episodes], "rows": len(rows)}))

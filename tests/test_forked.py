@@ -8,7 +8,7 @@ import sys
 import psutil
 import pytest
 
-from slmsearch.learn.child import Child
+from slmsearch.processes.call import Child
 from tests.forked.sitecustomize import find_module
 
 pytestmark = pytest.mark.skipif("TESTS_FORK_SERVER" not in os.environ, reason="only where processes of tests share the work")
@@ -25,7 +25,7 @@ def test_a_child_is_a_fork_and_ends_with_whom_it_stands_for() -> None:
 
 
 def test_exit_codes_and_signals_are_handed_over() -> None:
-    command = [sys.executable, "-m", "slmsearch.learn.launch"]
+    command = [sys.executable, "-m", "slmsearch.training.launch"]
     broken = subprocess.run([*command, "/nowhere.json"], capture_output=True, text=True)
     assert broken.returncode == 1 and "/nowhere.json" in broken.stderr
     read, write = os.pipe()
@@ -41,6 +41,6 @@ def test_exit_codes_and_signals_are_handed_over() -> None:
 
 
 def test_only_named_modules_are_forked() -> None:
-    assert find_module(["python", "-P", "-m", "slmsearch.learn.child", "7"]) == 3
-    assert not find_module(["python", "-m", "pip", "slmsearch.learn.child"])
+    assert find_module(["python", "-P", "-m", "slmsearch.processes.call", "7"]) == 3
+    assert not find_module(["python", "-m", "pip", "slmsearch.processes.call"])
     assert not find_module(["python", "-m"]) and not find_module(["python", "-c", "import torch"])

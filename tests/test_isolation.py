@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.cli.settings import load_config
+from flows.runtime.settings import load_config
 
 
 def test_other_machines_cannot_be_reached():

@@ -125,9 +125,9 @@ assert cli.commands
 @pytest.mark.parametrize(
     "modules",
     [
-        "slmsearch.config, slmsearch.keys, slmsearch.errors, flows.cli.settings",
+        "slmsearch.config, slmsearch.keys, slmsearch.errors, flows.runtime.settings",
         "slmsearch.corpus.sections, slmsearch.corpus.library, slmsearch.corpus.world",
-        "slmsearch.searcher.rollout, slmsearch.searcher.reward, slmsearch.generate.scripted, slmsearch.judge",
+        "slmsearch.environments.searcher.rollout, slmsearch.environments.searcher.reward, slmsearch.judge",
     ],
 )
 def test_playing_and_grading_loads_no_heavy_library(modules: str):

@@ -13,8 +13,8 @@ from flows.cli.session import split_overrides
 from slmsearch.config import RunConfig
 
 ROOT = Path(__file__).parent.parent
-GENERATED = ("cli", "configuration")
-PAGES = [ROOT / "README.md", *(page for page in sorted((ROOT / "docs").glob("*.md")) if page.stem not in GENERATED)]
+GENERATED, HISTORY = ("cli", "configuration"), "log"
+PAGES = [ROOT / "README.md", *(page for page in sorted((ROOT / "docs").glob("*.md")) if page.stem not in (*GENERATED, HISTORY))]
 README = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
 BLOCKS = re.findall(r"```bash\n(.*?)```", README, re.DOTALL)
 LINES = [line.split("  #")[0].strip() for block in BLOCKS for line in block.splitlines()]

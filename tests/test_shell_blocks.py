@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from flows.cli.main import cli
-from flows.cli.settings import find_settings, load_config
+from flows.runtime.settings import find_settings, load_config
 from tests.e2e.stand import ROOT
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "deployments" / "README.md"]

@@ -3,11 +3,6 @@
 import re
 import subprocess
 
-import pytest
-
-from flows.cli.settings import RENAMED, load_config
-from slmsearch.config import RunConfig
-from slmsearch.errors import ConfigError
 from tests.e2e.stand import ROOT
 
 FORMER = re.compile(
@@ -16,13 +11,13 @@ FORMER = re.compile(
     r"prepare_surroundings|places\.py|walls|config\.system|SearcherSystem|PlannerSystem|[Gg]rounds?|dialogues?|void turns?)\b"
 )
 SAID = re.compile(
-    r'RENAMED|FORMER|GONE|"walls"|(trial|self)\.walls|walls: tuple|"ground"|ends the dialogue|"train\.sentinel|lighthouse|house keeper|'
+    r'"walls"|(trial|self)\.walls|walls: tuple|"ground"|ends the dialogue|lighthouse|house keeper|'
     r"keeper\||"
     r"\|buried"
 )
 """Lines that name a former setting, a key that others read, the prompt of earlier models, or English that a pattern looks for."""
 FOLDERS = ("slmsearch", "flows", "tasks", "docs", "deployments", "README.md", "Makefile")
-OTHER = ("slmsearch/corpus/world/", "slmsearch/sandbox/escapes/")
+OTHER = ("slmsearch/corpus/world/", "slmsearch/extensions/sandbox/escapes/")
 """English of generated pages, and what programs say."""
 
 
@@ -36,15 +31,3 @@ def test_former_words_stay_out() -> None:
             if (match := FORMER.search(line)) and not SAID.search(line):
                 found.append(f"{name}:{number}: {match[0]}")
     assert not found
-
-
-@pytest.mark.parametrize(("given", "now"), [("system", "environment"), ("train.sentinel.held_out", "train.monitor.held_out")])
-def test_a_former_name_of_a_setting_names_the_present_one(given: str, now: str) -> None:
-    with pytest.raises(ConfigError, match=f"now called {re.escape(now)}"):
-        load_config(overrides=[f"--{given}=1"])
-
-
-def test_recorded_settings_are_read_under_their_former_names() -> None:
-    assert set(RENAMED) == {"system", "train.sentinel"}
-    read = RunConfig.read_record({"system": "planner", "train": {"sentinel": {"held_out": 3}}})
-    assert read.environment == "planner" and read.train.monitor.held_out == 3

@@ -6,25 +6,24 @@ What pages and models wrote is untrusted: control characters are escaped before 
 import textwrap
 from dataclasses import asdict
 
-from flows.cli.fetching import require_model
 from flows.cli.session import Session
+from flows.runtime.fetching import require_model
 from slmsearch.config import RunConfig
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.questions import Question
-from slmsearch.environments import indexed_corpus
-from slmsearch.environments.indexed_corpus import IndexedCorpus
-from slmsearch.environments.searcher import SearcherEnvironment
-from slmsearch.errors import ConfigError, GenerationError
-from slmsearch.evaluate.policies import UNTRAINED, PolicySpec, parse_policy
+from slmsearch.environments.searcher import indexed_corpus
+from slmsearch.environments.searcher.answer_sources import find_sources
+from slmsearch.environments.searcher.indexed_corpus import IndexedCorpus
+from slmsearch.environments.searcher.rollout import Watch, play_episodes
+from slmsearch.environments.searcher.searcher_environment import SearcherEnvironment
+from slmsearch.environments.searcher.tools import READ, SEARCH, VIEW
+from slmsearch.episodes.episode import CallMade, Episode, StopReason, Turn
+from slmsearch.episodes.sampler import Sampling
+from slmsearch.errors import GenerationError
+from slmsearch.evaluate.policies import PolicySpec
 from slmsearch.evaluate.run import make_policy_sampler
 from slmsearch.foreign import one_line
-from slmsearch.generate.sampler import Sampling
 from slmsearch.judge import ExactJudge
-from slmsearch.models.known import path_of
-from slmsearch.searcher.episode import CallMade, Episode, StopReason, Turn
-from slmsearch.searcher.rollout import Watch, play_episodes
-from slmsearch.searcher.sources import find_sources
-from slmsearch.searcher.tools import READ, SEARCH, VIEW
 from tasks.progress import Progress
 
 SHOWN_CHARS = 300
@@ -43,27 +42,6 @@ def open_indexed_corpus(config: RunConfig) -> IndexedCorpus:
     """Open the configured corpus and its index version, building what is not there."""
     with Progress("index", "passages") as progress:
         return indexed_corpus.open_indexed_corpus(config, progress=progress)
-
-
-def find_policy(session: Session, policy: str | None) -> PolicySpec:
-    """Find who is asked: the named policy, else the champion, else what is configured, which is said.
-
-    Raises:
-        ConfigError: the name means nothing, or a planner.
-        ModelError: the champion is asked for by name and there is none.
-    """
-    if policy is None or policy == "champion":
-        from flows.evaluate import choose_policy
-
-        spec = choose_policy(session.config, policy)
-        if spec.name == UNTRAINED:
-            model = session.config.policy.model
-            session.say(f"nothing was promoted yet, so the untrained {model} answers; `slmsearch run train-and-eval` trains a champion")
-        return spec
-    spec = parse_policy(path_of(policy, session.config.paths.data_dir), session.config.policy)
-    if spec.policy is None and spec.name not in SearcherEnvironment.baselines:
-        raise ConfigError(f"policy {policy!r} plans and cannot search; give champion, untrained, a path, or openai:MODEL@URL")
-    return spec
 
 
 def ask(text: str, spec: PolicySpec, indexed: IndexedCorpus, session: Session) -> Episode:

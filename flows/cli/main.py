@@ -14,7 +14,7 @@ from flows.cli.commands import (  # noqa: F401  importing one adds its commands
 )
 from flows.cli.session import cli
 from slmsearch.processes.noise import silence_noise
-from slmsearch.processor import settle
+from slmsearch.processes.processor import settle
 
 __all__ = ["cli", "main"]
 

@@ -85,8 +85,8 @@ class Session:
     @functools.cached_property
     def config(self) -> "RunConfig":
         """The resolved configuration; the process environment is prepared for it."""
-        from flows.cli.settings import load_config, read_environment
-        from flows.ops.process_environment import prepare_process_environment
+        from flows.runtime.process_environment import prepare_process_environment
+        from flows.runtime.settings import load_config, read_environment
 
         environment = read_environment(self.base)
         config = load_config(self._files, self._overrides, environment, self.base)
@@ -95,14 +95,14 @@ class Session:
 
     @property
     def _files(self) -> list[Path]:
-        from flows.cli.settings import find_settings
+        from flows.runtime.settings import find_settings
 
         return [find_settings(given) for given in self._given]
 
     @property
     def base(self) -> Path:
-        """Folder in which data and MLflow's store stand unless settings say otherwise; see `flows/cli/settings.py`."""
-        from flows.cli.settings import find_base
+        """Folder in which data and MLflow's store stand unless settings say otherwise; see `flows/runtime/settings.py`."""
+        from flows.runtime.settings import find_base
 
         return find_base(self._files)
 
@@ -137,8 +137,8 @@ class Session:
 
         With `here` it runs in this process even if a worker is up, and with `live`, too: its trainings are then shown in a live view.
         """
-        from flows.cli.look import where_to_look
         from flows.ops.runner import run_flow
+        from flows.runtime.links import where_to_look
         from tasks.live import live_view
 
         self.say_where()

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from flows.ops.servers import Say
-from flows.ops.worker_secrets import submitted
+from flows.runtime.servers import Say
+from flows.runtime.worker_secrets import submitted
 from slmsearch.config import RunConfig
 from slmsearch.errors import ConfigError
 from slmsearch.foreign import cause_of
@@ -96,7 +96,7 @@ def deploy_flows(config: RunConfig, base: Path, say: Say) -> None:
     from prefect.client.orchestration import get_client
 
     from flows.nightly import webhook
-    from flows.ops.automations import create_alarms, expect_nights
+    from flows.runtime.automations import create_alarms, expect_nights
 
     say(f"deploying {PREFECT_FILE}")
     with get_client(sync_client=True) as client:

@@ -10,7 +10,7 @@ Prefect's own CSRF tokens would add nothing: a browser sends no password by itse
 
 Prefect's pages take the password from the browser's local storage, which belongs to one port; a cookie would be sent to every port of
 127.0.0.1, those of other users included. `/enter` puts it there: it comes after the `#` of the address, which no browser sends to a server,
-and the link to it is in a file that only its user can read (`flows/ops/api.py`).
+and the link to it is in a file that only its user can read (`flows/runtime/api.py`).
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.responses import HTMLResponse, PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from slmsearch.serve.ports import bind_reserved
+from slmsearch.processes.ports import bind_reserved
 
 HOSTS = ("127.0.0.1", "localhost")
 """Names of this machine that a request may give; one that is forwarded (`ssh -L`) may come to another port."""

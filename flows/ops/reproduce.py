@@ -9,7 +9,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from flows.ops.runner import FLOWS, run_flow
-from flows.ops.servers import Say
+from flows.runtime.servers import Say
 from slmsearch.config import RunConfig
 from slmsearch.errors import ConfigError, ModelError
 from tasks.lineage import Tracked, lineage_tags, read_tracked, resolve
@@ -83,7 +83,7 @@ def _recorded_config(tracked: Tracked, run: RunRecord | None) -> RunConfig | Non
     """Return the settings that a run recorded; None where it has none that can be read."""
     values = tracked.registry.read_json(run.id, "config.json") if run and tracked.registry else None
     try:
-        return RunConfig.read_record(values) if values else None
+        return RunConfig.model_validate(values) if values else None
     except ValidationError:
         return None
 

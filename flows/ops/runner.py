@@ -4,12 +4,12 @@ import importlib
 import time
 from typing import TYPE_CHECKING, Any, cast
 
-from flows.ops.api import Api, prefect_api
-from flows.ops.process_environment import be_terse
-from flows.ops.servers import Say
-from flows.ops.worker_secrets import submitted
+from flows.runtime.api import Api, prefect_api
+from flows.runtime.flow_errors import as_error
+from flows.runtime.process_environment import be_terse
+from flows.runtime.servers import Say
+from flows.runtime.worker_secrets import submitted
 from flows.stages.preflight import check_models, preflight
-from slmsearch import errors
 from slmsearch.config import RunConfig
 
 if TYPE_CHECKING:
@@ -112,17 +112,3 @@ def _show_logs(client: "SyncPrefectClient", flow_run: "FlowRun", shown: int, say
     for log in logs:
         say(f"{log.timestamp.astimezone():%H:%M:%S} {log.message}")
     return len(logs)
-
-
-def as_error(message: str) -> errors.SlmSearchError:
-    """Turn the message of a failed flow run back into the error that ended it."""
-    kinds = {kind.__name__: kind for kind in _subclasses(errors.SlmSearchError)} | {"ValidationFailed": errors.CorpusError}
-    for name, kind in kinds.items():
-        _, found, text = message.partition(f"{name}: ")
-        if found:
-            return kind(text)
-    return errors.ServiceError(f"the flow run did not complete: {' '.join(message.split())[:400]}; see its logs")
-
-
-def _subclasses(kind: type[errors.SlmSearchError]) -> list[type[errors.SlmSearchError]]:
-    return [kind, *(deeper for child in kind.__subclasses__() for deeper in _subclasses(child))]

@@ -15,22 +15,22 @@ from typing import IO, TYPE_CHECKING
 
 import psutil
 
-from flows.ops.servers import HOST, Say, wait_until_ready
+from flows.runtime.servers import HOST, Say, wait_until_ready
 from slmsearch.config import CorpusConfig, PathsConfig, RunConfig
 from slmsearch.config.secrets import join_secrets, split_secrets
 from slmsearch.errors import SandboxError, ServiceError
+from slmsearch.extensions.sandbox.client import sandbox_address, with_token
+from slmsearch.extensions.sandbox.engine import Engine
+from slmsearch.extensions.sandbox.sessions import IndexedCorpus, Tools
 from slmsearch.http_client import answers
 from slmsearch.package_data import package_data
 from slmsearch.processes.child import ChildProcess, ProcessSettings, wait_for_end
+from slmsearch.processes.ports import require_free_port
 from slmsearch.processes.watchdog import die_with_starter
-from slmsearch.sandbox.client import sandbox_address, with_token
-from slmsearch.sandbox.engine import Engine
-from slmsearch.sandbox.sessions import IndexedCorpus, Tools
-from slmsearch.serve.ports import require_free_port
 from tasks.owners import START_TOLERANCE_S, started_s
 
 if TYPE_CHECKING:
-    from slmsearch.sandbox.server import Service
+    from slmsearch.extensions.sandbox.server import Service
 
 COMPOSE_FILE = "deployments/sandbox.yaml"
 STOP_SECONDS = 15.0
@@ -65,7 +65,7 @@ def serve_here(config: RunConfig) -> None:
     """
     import uvicorn
 
-    from slmsearch.sandbox.server import SHUTDOWN_SECONDS, make_app
+    from slmsearch.extensions.sandbox.server import SHUTDOWN_SECONDS, make_app
 
     port = config.sandbox.port
     require_free_port(port, "--sandbox.port")
@@ -79,7 +79,7 @@ def make_service(config: RunConfig) -> "Service":
     Raises:
         SandboxError: no program can be run on this machine.
     """
-    from slmsearch.sandbox.server import Service
+    from slmsearch.extensions.sandbox.server import Service
 
     settings = with_token(config)
     assert settings.token is not None
@@ -92,7 +92,7 @@ def configured_engine(config: RunConfig) -> Engine:
     Raises:
         SandboxError: no program can be run on this machine.
     """
-    from slmsearch.sandbox.server import make_engine
+    from slmsearch.extensions.sandbox.server import make_engine
 
     return make_engine(config.sandbox, state_dir(config.paths), package_data(COMPOSE_FILE))
 
@@ -106,7 +106,7 @@ def read_settings(stream: IO[str]) -> RunConfig:
 
 def open_tools(config: RunConfig, indexed: IndexedCorpus) -> Tools:
     """Open the tools of a corpus and its index from this project's data directory."""
-    from slmsearch.environments.indexed_corpus import open_indexed_corpus
+    from slmsearch.environments.searcher.indexed_corpus import open_indexed_corpus
 
     shown = config.changed({"retrieval.top_k": indexed.top_k, "searcher.programs": False})  # the tools themselves run no programs
     opened = open_indexed_corpus(shown, indexed.corpus, indexed.index)
@@ -181,7 +181,7 @@ def some_sandbox(config: RunConfig) -> Iterator[str]:
         return
     if config.sandbox.base_url is not None:
         raise SandboxError(f"no sandbox answers at {address}; start it there, or unset sandbox.base_url")
-    from slmsearch.sandbox.server import live_server
+    from slmsearch.extensions.sandbox.server import live_server
 
     with live_server(make_service(config)) as address:
         yield address

@@ -1,4 +1,4 @@
-"""Settings and champion to the service of the searcher, over HTTP or MCP. The work is `slmsearch.service`'s."""
+"""Settings and champion to the service of the searcher, over HTTP or MCP. The work is `slmsearch.serving.api`'s."""
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -6,33 +6,34 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from importlib.util import find_spec
 
-from flows.cli.asking import find_policy
-from flows.cli.fetching import require_model
-from flows.cli.session import Session
-from flows.cli.settings import API_TOKEN, read_environment
+from flows.runtime.fetching import require_model
+from flows.runtime.servers import Say
+from flows.runtime.settings import API_TOKEN, read_environment
+from flows.stages.policy_choice import choose_searcher_policy
 from slmsearch.config import RunConfig
 from slmsearch.environments.registry import environment_of
-from slmsearch.environments.searcher import SearcherEnvironment
+from slmsearch.environments.searcher.searcher_environment import SearcherEnvironment
 from slmsearch.errors import ConfigError, IndexUnusableError, ServiceError
 from slmsearch.evaluate.policies import PolicySpec
 from slmsearch.processes.signals import stopping_by_signal
 from slmsearch.retrieval.versions import is_complete
-from slmsearch.service.access import check_token, require_private_host
-from slmsearch.service.app import make_app
-from slmsearch.service.feedback import FeedbackLog
-from slmsearch.service.playing import ServedPolicy
-from slmsearch.service.server import Place, serve
-from slmsearch.service.service import SearcherService
+from slmsearch.serving.api.access import check_token, require_private_host
+from slmsearch.serving.api.app import make_app
+from slmsearch.serving.api.feedback import FeedbackLog
+from slmsearch.serving.api.http_server import Place, serve
+from slmsearch.serving.api.playing import ServedPolicy
+from slmsearch.serving.api.searcher_service import SearcherService
 from tasks.promotion import champion_policy, find_champion
 from tasks.served import ServedTraces
 from tasks.tracking import CHAMPION
 
 
-def serve_searcher(session: Session, policy: str | None, host: str, port: int, on_ready: Callable[[Place, str], None]) -> None:
+def serve_searcher(config: RunConfig, say: Say, policy: str | None, host: str, port: int, on_ready: Callable[[Place, str], None]) -> None:
     """Serve until Ctrl-C or SIGTERM.
 
     Args:
-        session: its settings.
+        config: its settings.
+        say: told what happens before it serves.
         policy: a name as `find_policy` takes it.
         host: address to listen on.
         port: likewise.
@@ -43,12 +44,12 @@ def serve_searcher(session: Session, policy: str | None, host: str, port: int, o
         SlmSearchError: the policy or its index version is missing.
     """
     place = _find_place(host, port)
-    make = partial(make_app, feedback=FeedbackLog(session.config.paths.feedback))
-    with _open_service(session, policy) as (service, stop):
+    make = partial(make_app, feedback=FeedbackLog(config.paths.feedback))
+    with _open_service(config, say, policy) as (service, stop):
         serve(service, place, stop, lambda: on_ready(place, service.version), make)
 
 
-def serve_mcp_http(session: Session, policy: str | None, host: str, port: int, on_ready: Callable[[Place, str], None]) -> None:
+def serve_mcp_http(config: RunConfig, say: Say, policy: str | None, host: str, port: int, on_ready: Callable[[Place, str], None]) -> None:
     """Serve MCP over streamable HTTP, as `serve_searcher` does OpenAI's protocol.
 
     Raises:
@@ -56,14 +57,14 @@ def serve_mcp_http(session: Session, policy: str | None, host: str, port: int, o
         SlmSearchError: as there.
     """
     _require_sdk()
-    from slmsearch.service.mcp_server import make_mcp_app
+    from slmsearch.serving.api.mcp_server import make_mcp_app
 
     place = _find_place(host, port)
-    with _open_service(session, policy) as (service, stop):
+    with _open_service(config, say, policy) as (service, stop):
         serve(service, place, stop, lambda: on_ready(place, service.version), make_mcp_app, "--http")
 
 
-def serve_mcp_stdio(session: Session, policy: str | None) -> None:
+def serve_mcp_stdio(config: RunConfig, say: Say, policy: str | None) -> None:
     """Serve MCP to the client that started this process, until it closes stdin, Ctrl-C or SIGTERM. Nothing else is written to stdout.
 
     Raises:
@@ -71,9 +72,9 @@ def serve_mcp_stdio(session: Session, policy: str | None) -> None:
         SlmSearchError: the policy or its index version is missing.
     """
     _require_sdk()
-    from slmsearch.service.mcp_server import keep_standard_streams, serve_stdio
+    from slmsearch.serving.api.mcp_server import keep_standard_streams, serve_stdio
 
-    with keep_standard_streams() as streams, _open_service(session, policy, spares=False) as (service, stop):
+    with keep_standard_streams() as streams, _open_service(config, say, policy, spares=False) as (service, stop):
         serve_stdio(service, stop, streams)
 
 
@@ -89,15 +90,17 @@ def _find_place(host: str, port: int) -> Place:
 
 
 @contextmanager
-def _open_service(session: Session, policy: str | None, spares: bool = True) -> Iterator[tuple[SearcherService, threading.Event]]:
+def _open_service(
+    config: RunConfig, say: Say, policy: str | None, spares: bool = True
+) -> Iterator[tuple[SearcherService, threading.Event]]:
     """Make the service, not started, and the event that Ctrl-C or SIGTERM sets; for `spares` see `Player`."""
-    config, stop = session.config, threading.Event()
+    stop = threading.Event()
     if not issubclass(environment_of(config), SearcherEnvironment):
         raise ConfigError(f"environment {config.environment} is no searcher; give the configuration of one")
     with ExitStack() as ends:
         ends.enter_context(stopping_by_signal(stop))
-        served = find_served(session, policy)
-        session.say(f"loading {served.version}")
+        served = find_served(config, say, policy)
+        say(f"loading {served.version}")
         traces = ServedTraces(config) if config.service.traced_frac else None
         if traces is not None:
             ends.callback(traces.close)
@@ -112,7 +115,7 @@ def _open_service(session: Session, policy: str | None, spares: bool = True) -> 
         yield service, stop
 
 
-def find_served(session: Session, policy: str | None) -> ServedPolicy:
+def find_served(config: RunConfig, say: Say, policy: str | None) -> ServedPolicy:
     """Find what is served: the champion on the index version that it was evaluated on, or another policy on the configured corpus.
 
     Raises:
@@ -120,12 +123,11 @@ def find_served(session: Session, policy: str | None) -> ServedPolicy:
         ModelError: there is no such policy.
         IndexUnusableError: the champion's index version is not here.
     """
-    config = session.config
     if policy == CHAMPION or (policy is None and not config.policy.adapter):
         champion = find_champion(config)
         if champion is not None:
             return _serve_champion(config, champion)
-    spec = find_policy(session, policy)
+    spec = choose_searcher_policy(config, policy, say)
     if spec.policy is not None and not spec.policy.base_url:
         require_model(spec.policy.model, "policy.model", config)
     return ServedPolicy(spec.name, spec, config)

@@ -1,4 +1,4 @@
-"""Settings and options to a server, and what is known of servers. The work is `slmsearch.serve`'s."""
+"""Settings and options to a server, and what is known of servers. The work is `slmsearch.serving.engines`'s."""
 
 import threading
 from dataclasses import dataclass
@@ -10,13 +10,14 @@ from slmsearch.config import JudgeConfig, PathsConfig, PolicyConfig, RunConfig
 from slmsearch.errors import ConfigError, ServiceError
 from slmsearch.foreign import without_credentials
 from slmsearch.http_client import answers, list_models
-from slmsearch.serve.engine import Engine, Say
-from slmsearch.serve.engines import DEFAULT_ENGINES, make_engine
-from slmsearch.serve.ollama import PORT as OLLAMA_PORT
-from slmsearch.serve.ollama import Ollama
-from slmsearch.serve.request import LOOPBACK, ROLES, Endpoint, Role, ServeRequest, is_loopback, split_address
-from slmsearch.serve.state import read_state, running_state
-from slmsearch.serve.supervisor import endpoint_of, find_running
+from slmsearch.processes.ports import LOOPBACK
+from slmsearch.serving.engines.engine import Engine, Say
+from slmsearch.serving.engines.engines import DEFAULT_ENGINES, make_engine
+from slmsearch.serving.engines.ollama import PORT as OLLAMA_PORT
+from slmsearch.serving.engines.ollama import Ollama
+from slmsearch.serving.engines.request import ROLES, Endpoint, Role, ServeRequest, is_loopback, split_address
+from slmsearch.serving.engines.state import read_state, running_state
+from slmsearch.serving.engines.supervisor import endpoint_of, find_running
 
 OLLAMA_URL = f"http://{LOOPBACK}:{OLLAMA_PORT}"
 

@@ -15,7 +15,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flows.ops.api import (
+from flows.ops.deploying import deploy_flows
+from flows.runtime.api import (
     UpRecord,
     find_up,
     make_password,
@@ -26,16 +27,15 @@ from flows.ops.api import (
     use_api,
     write_record,
 )
-from flows.ops.deploying import deploy_flows
-from flows.ops.pool import POOL, prepare_pool
-from flows.ops.process_environment import prefect_home
-from flows.ops.servers import HOST, WORKER, Say, Supervised, close_service, start_service, wait_until_ready
+from flows.runtime.pool import POOL, prepare_pool
+from flows.runtime.process_environment import prefect_home
+from flows.runtime.servers import HOST, WORKER, Say, Supervised, close_service, start_service, wait_until_ready
 from slmsearch.artifacts.files import replace_text
 from slmsearch.config import PathsConfig, RunConfig
 from slmsearch.errors import ServiceError
 from slmsearch.http_client import answers
 from slmsearch.processes.child import ChildProcess
-from slmsearch.serve.ports import require_free_port, reserve_port
+from slmsearch.processes.ports import require_free_port, reserve_port
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient

@@ -20,9 +20,9 @@ from uuid import UUID
 import httpx
 import psutil
 
-from flows.ops.pool import POOL
-from flows.ops.process_environment import prefect_home
-from flows.ops.servers import WORKER, Say, close_service, last_line, start_service
+from flows.runtime.pool import POOL
+from flows.runtime.process_environment import prefect_home
+from flows.runtime.servers import WORKER, Say, close_service, last_line, start_service
 from slmsearch.config import PathsConfig, RunConfig, TrainConfig
 from slmsearch.errors import ServiceError
 from slmsearch.foreign import cause_of
@@ -111,7 +111,7 @@ def reconcile_and_say(config: RunConfig, workers: Collection[str], say: Say) -> 
 
 def _plan(name: str, limit: int, train: TrainConfig) -> dict[str, list[str]]:
     """Say which workers are started with which options: name -> options."""
-    from flows.ops.device import device_names
+    from flows.runtime.device import device_names
 
     bounded = ["--limit", str(limit)] if limit else []
     with _pool_client() as client:

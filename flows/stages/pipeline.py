@@ -13,10 +13,10 @@ from prefect.client.orchestration import get_client
 from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 
-from flows.cli.look import mlflow_run_url
-from flows.cli.settings import config_hash, loggable, recordable
-from flows.ops.api import find_up
-from flows.ops.worker_secrets import settle
+from flows.runtime.api import find_up
+from flows.runtime.links import mlflow_run_url
+from flows.runtime.settings import config_hash, loggable, recordable
+from flows.runtime.worker_secrets import settle
 from flows.stages.artifacts import show_lineage, show_mlflow_run
 from flows.stages.preflight import preflight
 from slmsearch.config import RunConfig, TrackingConfig

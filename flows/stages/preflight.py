@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from flows.cli.fetching import require_model, require_policy
+from flows.runtime.fetching import require_model, require_policy
 from slmsearch.config import RunConfig
 from slmsearch.corpus.sources import is_elsewhere
 from slmsearch.environments.registry import environment_of

@@ -16,10 +16,10 @@ from prefect.exceptions import ObjectNotFound
 from prefect.logging import get_run_logger
 from prefect.states import Cancelled, Cancelling, Crashed
 
-from flows.evaluate_shard import ShardRequest, play_shard
-from flows.ops.pool import POOL
-from flows.ops.runner import as_error
-from flows.ops.worker_secrets import submitted
+from flows.runtime.flow_errors import as_error
+from flows.runtime.pool import POOL
+from flows.runtime.worker_secrets import submitted
+from flows.stages.one_shard import ShardRequest, play_shard
 from slmsearch.config import RunConfig
 from slmsearch.errors import ConfigError, EvaluationError
 from slmsearch.evaluate.policies import PolicySpec

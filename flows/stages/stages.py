@@ -4,7 +4,7 @@ import re
 from contextlib import ExitStack
 from dataclasses import replace
 
-from flows.ops.device import device
+from flows.runtime.device import device
 from flows.stages.artifacts import show_table
 from flows.stages.pipeline import Pipeline
 from flows.stages.sharding import play_in_shards
@@ -13,9 +13,9 @@ from slmsearch.environments.registry import environment_of, is_remote
 from slmsearch.evaluate.policies import PolicySpec
 from slmsearch.evaluate.store import has_evaluation
 from slmsearch.evaluate.trust import SAMPLED
-from slmsearch.learn.job import control_key, make_job, start_key
-from slmsearch.learn.models import model_hash
+from slmsearch.models.hashes import model_hash
 from slmsearch.retrieval.versions import current_key, is_complete, set_current
+from slmsearch.training.job import control_key, make_job, start_key
 from tasks.caching import fresh, retried, touches_network
 from tasks.data import (
     Data,
@@ -35,7 +35,7 @@ from tasks.train import Control, Trained, lay_out_task, train_control_task, trai
 NOT_IN_NAMES = re.compile(r"[^\w.:-]+")
 """What MLflow takes in no name; models may be called anything."""
 INDEX_CODE = ("corpus", "retrieval")
-PLAY_CODE = ("corpus", "retrieval", "searcher", "planner", "generate", "judge", "environments", "evaluate")
+PLAY_CODE = ("corpus", "retrieval", "models", "sampling", "judge", "episodes", "environments", "evaluate")
 
 
 def validate_data(run: Pipeline) -> str:

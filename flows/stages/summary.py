@@ -13,8 +13,8 @@ from pathlib import Path
 from prefect import get_run_logger
 from prefect.exceptions import TerminationSignal
 
-from flows.cli.look import latest_name, mlflow_run_url
-from flows.ops.api import find_up
+from flows.runtime.api import find_up
+from flows.runtime.links import latest_name, mlflow_run_url
 from flows.stages.artifacts import escape, show_comparison, show_report, show_table
 from flows.stages.pipeline import Pipeline
 from slmsearch.artifacts.files import replace_text

@@ -1,10 +1,10 @@
 """Every knob of a run, once, with its unit and the meaning of None and 0.
 
 Sections are frozen; `RunConfig` holds them all and is what flows take as their parameter. Nothing here reads a file or the
-environment: `flows/cli/settings.py` does.
+environment: `flows/runtime/settings.py` does.
 """
 
-from typing import ClassVar, Self
+from typing import Self
 
 from pydantic import model_validator
 
@@ -63,8 +63,6 @@ __all__ = [
 
 class RunConfig(Section):
     """A whole run."""
-
-    RENAMED: ClassVar = {"environment": "system"}
 
     environment: str = "searcher"
     """What is trained and evaluated: `searcher`, `planner`, or `module:Class` of one of your own. The sections `corpus`, `searcher` and

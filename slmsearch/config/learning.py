@@ -46,8 +46,6 @@ class MonitorConfig(Section):
     """The collapse monitor: compares the last steps with those before, and restores the best weights; its limits follow from the
     noise of the run."""
 
-    RENAMED: ClassVar = {"max_collapses": "max_trips"}
-
     held_out: int = Field(default=128, ge=0)
     """Questions of the validation split by which weights are scored: at the start, at every checkpoint, at the end, and where the
     reward seems to fall. 0: no held-out reward is measured, and what the last step left is the adapter."""
@@ -56,16 +54,9 @@ class MonitorConfig(Section):
     max_collapses: ClassVar[int] = 3
     """Training stops at this many collapses: the learning rate is then a tenth of the one that was set, and was wrong from the start."""
 
-    def key_parts(self, exclude: Collection[str] = ()) -> dict[str, object]:
-        """See `Section.key_parts`; two settings once said what `held_out` says."""
-        return {**super().key_parts(exclude), "enabled": self.held_out > 0, "held_out": self.held_out or 128}
-
 
 class TrainConfig(Section):
     """Reinforcement learning through TRL."""
-
-    FORMER: ClassVar = {"void_turns": "grade", "accelerate_config": None, "imitation": 0.0}
-    RENAMED: ClassVar = {"monitor": "sentinel"}
 
     method: Literal["lora", "full"] = "lora"
     """What learns: an adapter on frozen weights (QLoRA where `policy.load_in_4bit`), or all weights."""

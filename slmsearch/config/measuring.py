@@ -20,7 +20,7 @@ class EvaluateConfig(Section):
     """Seeds the sample and the random baseline. One for all: results of other questions are no comparison."""
     views: tuple[Literal["whole", "withdrawn", "renamed", "replaced"], ...] = Field(default=("whole",), min_length=1)
     """How a policy with a model is played: on the corpus as it is (`whole`), and on twins of its questions, which say whether it knows what
-    it does not know and whether its answers follow from what it reads (`slmsearch/environments/twins.py`)."""
+    it does not know and whether its answers follow from what it reads (`slmsearch/environments/searcher/twins.py`)."""
     samples: int = Field(default=1, ge=1)
     """Episodes of each question, sampled at temperature 1, beside the greedy one; 1: none."""
     batch_size: int = Field(default=64, ge=1)

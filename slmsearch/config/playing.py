@@ -22,8 +22,6 @@ Variables = Annotated[dict[Annotated[str, Field(pattern=r"^[A-Za-z_]\w*$")], boo
 class SearcherConfig(Section):
     """Limits of an episode and the form of its messages."""
 
-    FORMER: ClassVar = {"max_seconds": 0.0, "malformed": "tell"}
-
     max_turns: int = Field(default=8, ge=1)
     """Assistant messages an episode may have, the answer included."""
     max_turn_tokens: int = Field(default=48, ge=1)
@@ -125,9 +123,7 @@ class PolicyConfig(Section):
 
 
 class RewardConfig(Section):
-    """Weights of the named parts beside 1 for a right answer; the reward is their sum, in [-1, 1] with these defaults."""
-
-    FORMER: ClassVar = {"correct": 1.0, "format": 0.0, "token_cost": 0.0, "evidence_found": 0.0}
+    """Weights of the named parts beside 1 for a right answer; the reward is their sum, in [-0.1, 1] with these defaults."""
 
     kind: Literal["task", "format_only", "random"] = "task"
     """What is rewarded. The last two are controls: any well-formed answer, or nothing but chance."""
@@ -201,8 +197,6 @@ class WorkerConfig(Section):
 
 class PlanRewardConfig(Section):
     """Weights of the named parts of a plan's reward beside 1 for a right answer; their sum is the reward."""
-
-    FORMER: ClassVar = {"correct": 1.0, "needs_gain": True, "gain": False}
 
     kind: Literal["task", "format_only", "random"] = "task"
     """What is rewarded. The last two are controls: any well-formed plan, or nothing but chance."""

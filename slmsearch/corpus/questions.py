@@ -41,7 +41,7 @@ class Question:
     source: str = ""
     """Data set that it was taken from, where its row says; a name to group by."""
     view: View | None = None
-    """How the corpus is seen while it is played; None: as it is. Only questions made while playing have one (`environments/twins.py`)."""
+    """How the corpus is seen while it is played; None: as it is. Only twins have one (`environments/searcher/twins.py`)."""
 
     @property
     def answers(self) -> tuple[str, ...]:

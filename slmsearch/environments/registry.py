@@ -5,12 +5,12 @@ from importlib import import_module
 
 from slmsearch.config import RunConfig
 from slmsearch.corpus.hub import HUB_PREFIX
-from slmsearch.environments.environment import Environment
+from slmsearch.episodes.environment import Environment
 from slmsearch.errors import ConfigError
 
 BUILT_IN = {
-    "searcher": "slmsearch.environments.searcher:SearcherEnvironment",
-    "planner": "slmsearch.environments.planner:PlannerEnvironment",
+    "searcher": "slmsearch.environments.searcher.searcher_environment:SearcherEnvironment",
+    "planner": "slmsearch.environments.planner.planner_environment:PlannerEnvironment",
 }
 """The registry: name -> module and class. Any other environment is named by its module and class."""
 
@@ -40,7 +40,7 @@ def find_environment(name: str) -> type[Environment]:
     except (ImportError, AttributeError) as error:
         raise ConfigError(f"environment {name!r} cannot be imported ({error}); give {known}") from error
     if not (isinstance(found, type) and issubclass(found, Environment)):
-        raise ConfigError(f"environment {name!r} is no slmsearch.environments.environment.Environment; give {known}")
+        raise ConfigError(f"environment {name!r} is no slmsearch.episodes.environment.Environment; give {known}")
     return found
 
 

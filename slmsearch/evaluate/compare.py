@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Literal
 
 from slmsearch.config import DecisionConfig
-from slmsearch.environments.rows import EpisodeRow
+from slmsearch.episodes.rows import EpisodeRow
 from slmsearch.errors import EvaluationError
 from slmsearch.evaluate.metrics import metric_values, slice_names
 from slmsearch.evaluate.statistics import (

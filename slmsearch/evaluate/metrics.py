@@ -9,9 +9,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from math import fsum
 
-from slmsearch.environments.rows import EpisodeRow
+from slmsearch.episodes.episode import StopReason
+from slmsearch.episodes.rows import EpisodeRow
 from slmsearch.errors import ConfigError
-from slmsearch.searcher.episode import StopReason
 
 FAULTS = "faults/"
 """Prefix of the shares of plans with one fault."""

@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slmsearch.config import DecisionConfig, NightlyConfig
-from slmsearch.environments.rows import EpisodeRow
+from slmsearch.episodes.rows import EpisodeRow
 from slmsearch.evaluate.metrics import metric_values
 from slmsearch.evaluate.statistics import holm_adjust
 from slmsearch.keys import content_key

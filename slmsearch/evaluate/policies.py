@@ -16,12 +16,12 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from slmsearch.config import EvaluateConfig, PolicyConfig
-from slmsearch.environments.planner import PlannerEnvironment
-from slmsearch.environments.searcher import RANDOM, RETRIEVE_THEN_ANSWER, SearcherEnvironment
+from slmsearch.environments.planner.planner_environment import PlannerEnvironment
+from slmsearch.environments.searcher.searcher_environment import RANDOM, RETRIEVE_THEN_ANSWER, SearcherEnvironment
 from slmsearch.errors import ConfigError
 from slmsearch.foreign import without_credentials
-from slmsearch.generate.openai_sampler import WHOLE
-from slmsearch.learn.models import model_hash, trained_policy
+from slmsearch.models.hashes import model_hash, trained_policy
+from slmsearch.sampling.openai_sampler import WHOLE
 
 TRAINED, UNTRAINED = "trained", "untrained"
 BASELINES = (*SearcherEnvironment.baselines, *PlannerEnvironment.baselines)

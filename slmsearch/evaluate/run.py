@@ -10,19 +10,19 @@ from dataclasses import replace
 
 from slmsearch.config import EvaluateConfig, RunConfig
 from slmsearch.corpus.questions import Question
-from slmsearch.environments.environment import Environment
 from slmsearch.environments.registry import environment_of
-from slmsearch.environments.rows import EpisodeRow
-from slmsearch.environments.twins import TWINS_VERSION
+from slmsearch.environments.searcher.twins import TWINS_VERSION
+from slmsearch.episodes.environment import Environment
+from slmsearch.episodes.episode import Episode
+from slmsearch.episodes.rows import EpisodeRow
+from slmsearch.episodes.sampler import Sampler, Sampling
 from slmsearch.errors import ConfigError, CorpusError, EvaluationError, GenerationError
 from slmsearch.evaluate.metrics import summarise, summarise_slices
 from slmsearch.evaluate.policies import PolicySpec, describe_policy
 from slmsearch.evaluate.store import Evaluation, load_evaluation
-from slmsearch.generate import load
-from slmsearch.generate.sampler import Sampler, Sampling
 from slmsearch.http_client import list_models
 from slmsearch.keys import content_key
-from slmsearch.searcher.episode import Episode
+from slmsearch.sampling import load_sampler
 
 EVALUATION_VERSION = 4
 """Part of every evaluation key; raise it when playing, grading or the rows' fields change."""
@@ -144,13 +144,15 @@ def make_policy_sampler(spec: PolicySpec, environment: Environment, questions: S
         if policy is not None and policy.base_url:
             raise ConfigError("planner.worker.kind base needs the policy's model here: choose another worker for a served policy")
         # A baseline writes without a model, but what shares the base still has the configured one's.
-        sampler, open_base = load.load_with_base(policy or config.policy.model_copy(update={"adapter": None}), config.searcher.tool_role)
+        sampler, open_base = load_sampler.load_with_base(
+            policy or config.policy.model_copy(update={"adapter": None}), config.searcher.tool_role
+        )
         environment.sample_base_with(open_base)
     if policy is None:
         stored = load_evaluation(config.paths.evals, spec.plans_of).episodes if spec.plans_of else ()
         written = {episode.question_id: episode.turns[0].text if episode.turns else "" for episode in stored}
         return environment.baseline(spec.name, questions, written)
-    return sampler or load.make_sampler(policy, config.searcher.tool_role)
+    return sampler or load_sampler.make_sampler(policy, config.searcher.tool_role)
 
 
 def without_tokens(episode: Episode) -> Episode:

@@ -15,11 +15,11 @@ from typing import Any, TypedDict
 from pydantic import TypeAdapter
 
 from slmsearch.artifacts.directories import publish, staging_directory
-from slmsearch.environments.rows import EpisodeRow, row_from_dict
+from slmsearch.episodes.episode import Episode
+from slmsearch.episodes.rows import EpisodeRow, row_from_dict
 from slmsearch.errors import EvaluationError
 from slmsearch.foreign import cause_of
 from slmsearch.keys import file_key
-from slmsearch.searcher.episode import Episode
 
 ROWS, EPISODES, METRICS_FILE, MANIFEST = "rows.jsonl", "episodes.jsonl", "metrics.json", "manifest.json"
 _EPISODE = TypeAdapter(Episode)

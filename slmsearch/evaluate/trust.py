@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from slmsearch.config import DecisionConfig
-from slmsearch.environments.rows import EpisodeRow
-from slmsearch.environments.twins import UNKNOWABLE, base_id
+from slmsearch.environments.searcher.twins import UNKNOWABLE, base_id
+from slmsearch.episodes.rows import EpisodeRow
 from slmsearch.evaluate.metrics import slice_names
 from slmsearch.evaluate.statistics import paired_bootstrap
 from slmsearch.intervals import wilson_interval

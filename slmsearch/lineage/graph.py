@@ -14,8 +14,8 @@ from slmsearch.artifacts.directories import SEAL
 from slmsearch.artifacts.files import read_json
 from slmsearch.config import PathsConfig
 from slmsearch.keys import content_key
-from slmsearch.learn.files import ADAPTER, JOB, MANIFEST, SOURCES
-from slmsearch.learn.models import hash_recorded, model_hash
+from slmsearch.models.hashes import hash_recorded, model_hash
+from slmsearch.training.files import ADAPTER, JOB, MANIFEST, SOURCES
 
 Name = tuple[str, str]
 """Kind and key. Kinds: source, corpus, embedder, index, model, eval, config, training, adapter; in MLflow: version, run."""

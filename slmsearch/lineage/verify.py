@@ -21,16 +21,16 @@ from slmsearch.artifacts.files import file_hash, read_json
 from slmsearch.config import CorpusConfig, PlannerConfig
 from slmsearch.corpus import store as corpora
 from slmsearch.corpus.sources import source_parts
+from slmsearch.environments.planner.problem_sources import problems_parts
 from slmsearch.errors import CorpusError
 from slmsearch.evaluate.store import has_evaluation
 from slmsearch.foreign import cause_of
 from slmsearch.keys import content_key
-from slmsearch.learn import files
-from slmsearch.learn.job import read_manifest
-from slmsearch.learn.models import model_hash
 from slmsearch.lineage.graph import Graph, Node
-from slmsearch.planner.sources import problems_parts
+from slmsearch.models.hashes import model_hash
 from slmsearch.retrieval import versions
+from slmsearch.training import files
+from slmsearch.training.job import read_manifest
 
 TOLERANCE = 1e-4
 """Difference of a vector in Chroma from the one it was given, per value."""
@@ -129,7 +129,7 @@ def _check_source(graph: Graph, node: Node, place: Path) -> list[Change] | str:
     if content_key(**recorded) != node.key:
         return [Change(*node.name, place.name, "is not what its name says")]
     try:
-        now = _collect_source(CorpusConfig.read_record(read_json(corpus / files.MANIFEST).get("source") or {}), recorded)
+        now = _collect_source(CorpusConfig.model_validate(read_json(corpus / files.MANIFEST).get("source") or {}), recorded)
     except (CorpusError, ValidationError) as error:
         return cause_of(error)
     if now is None:

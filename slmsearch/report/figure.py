@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from slmsearch.errors import ConfigError, EvaluationError
 from slmsearch.foreign import one_line
-from slmsearch.learn.reports import HELD_OUT
 from slmsearch.report.page.charts import SMOOTHED_STEPS, smooth
 from slmsearch.report.page.results import RunResults
 from slmsearch.report.page.sections import curve
+from slmsearch.training.reports import HELD_OUT
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from slmsearch.environments.rows import EpisodeRow, FailureMode
+from slmsearch.environments.searcher.failure_modes import FailureMode
+from slmsearch.episodes.rows import EpisodeRow
 from slmsearch.evaluate.compare import Comparison, SliceComparison
 from slmsearch.evaluate.metrics import slice_rows, summarise
 from slmsearch.evaluate.retrieval import METRICS

@@ -37,7 +37,7 @@ WORKERS = 4
 QUERY_ROWS, QUERY_ROWS_GPU = 1, 64
 """Rows of a batch of queries, whatever is asked: kernels pick another order of summation for another shape or another number of threads. On
 a CPU a batch has no padding and one thread; a second row would save 64 queries at once two fifths of their time, and cost one by itself a
-sixth (`slmsearch bench query`). A GPU waits for launches, not for products: there a batch is filled up, and padded to a power of two, so
+sixth. A GPU waits for launches, not for products: there a batch is filled up, and padded to a power of two, so
 that 256 queries of 6 to 40 tokens are some six batches."""
 QUERY_TOKENS_GPU = 16
 """Tokens of the shortest batch of queries there."""

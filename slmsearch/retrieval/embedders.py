@@ -32,7 +32,7 @@ from slmsearch.config import EmbedderConfig
 from slmsearch.errors import EmbedderError
 from slmsearch.foreign import cause_of, without_credentials
 from slmsearch.models.known import split_commit
-from slmsearch.processor import CPUINFO, multiplies_bfloat16
+from slmsearch.processes.processor import CPUINFO, multiplies_bfloat16
 from slmsearch.retrieval.embed import Embedder, Precision, Progress, Vectors, valid_text
 
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from slmsearch.serve.ports import free_port
+from slmsearch.processes.ports import free_port
 from tests.e2e.small_world import PATIENCE_SECONDS, SmallWorld, small_world
 from tests.root import ROOT
 

@@ -1,4 +1,5 @@
-"""The rules that the compose file keeps; that it keeps to the specification is checked in tests/slmsearch/sandbox/test_docker.py."""
+"""The rules that the compose file keeps; that it keeps to the specification is checked
+in tests/slmsearch/extensions/sandbox/test_docker.py."""
 
 import configparser
 import re

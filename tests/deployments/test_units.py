@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from kubernetes import client as kubernetes
 
-from flows.ops.pool import read_template
 from flows.ops.worker import DRAIN_SECONDS
+from flows.runtime.pool import read_template
 from slmsearch.errors import ConfigError
 from tests.deployments.reading import DEPLOYMENTS, service
 

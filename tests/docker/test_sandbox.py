@@ -11,14 +11,14 @@ import psutil
 import pytest
 
 from slmsearch.config import ProgramLimits, SandboxConfig
-from slmsearch.sandbox.checks import SCRIPTED_CORPUS, ScriptedTools
-from slmsearch.sandbox.client import SandboxClient
-from slmsearch.sandbox.docker import Docker
-from slmsearch.sandbox.engine import wait_for
-from slmsearch.sandbox.escape import load_escapes
-from slmsearch.sandbox.execution import Execution, execute_program
-from slmsearch.sandbox.server import Service, live_server
-from slmsearch.sandbox.suite import LIMITS, execute_unbounded, run_suite
+from slmsearch.extensions.sandbox.checks import SCRIPTED_CORPUS, ScriptedTools
+from slmsearch.extensions.sandbox.client import SandboxClient
+from slmsearch.extensions.sandbox.docker import Docker
+from slmsearch.extensions.sandbox.engine import wait_for
+from slmsearch.extensions.sandbox.escape import load_escapes
+from slmsearch.extensions.sandbox.execution import Execution, execute_program
+from slmsearch.extensions.sandbox.server import Service, live_server
+from slmsearch.extensions.sandbox.suite import LIMITS, execute_unbounded, run_suite
 from tests.deployments.reading import DEPLOYMENTS
 from tests.docker.daemon import Daemon
 
@@ -162,8 +162,8 @@ SERVER = """
 import sys, time
 from pathlib import Path
 from slmsearch.config import SandboxConfig
-from slmsearch.sandbox.docker import Docker
-from slmsearch.sandbox.pool import Pool
+from slmsearch.extensions.sandbox.docker import Docker
+from slmsearch.extensions.sandbox.pool import Pool
 pool = Pool(Docker(SandboxConfig(), Path(sys.argv[1])), 2)
 instances = [pool.take(60.0) for _ in range(2)]
 instances[0].channel.send({"program": "while True: pass", "tools": [], "limits": None, "output_chars": 0}, None)

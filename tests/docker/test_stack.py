@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from slmsearch.sandbox.engine import wait_for
+from slmsearch.extensions.sandbox.engine import wait_for
 from tests.deployments.reading import DEPLOYMENTS, compose
 from tests.docker.daemon import Daemon
 from tests.docker.stack import START_SECONDS, Stack

@@ -11,8 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from slmsearch.learn.files import CHECKPOINTS, MANIFEST, checkpoint_step, latest_complete_checkpoint
-from slmsearch.learn.files import STEPS as STEPS_FILE
+from slmsearch.training.files import CHECKPOINTS, MANIFEST, checkpoint_step, latest_complete_checkpoint
+from slmsearch.training.files import STEPS as STEPS_FILE
 from tests.e2e.stand import Stand, wait_for
 
 FLOW = "train-and-eval"

@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from slmsearch.serve.ports import free_port
+from slmsearch.processes.ports import free_port
 from tests.root import ROOT
 
 HERE = Path(__file__).parent

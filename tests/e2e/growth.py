@@ -14,10 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
-from flows.cli.settings import load_config, read_environment
-from flows.ops.api import prefect_api
-from flows.ops.process_environment import prepare_process_environment
 from flows.ops.runner import run_flow
+from flows.runtime.api import prefect_api
+from flows.runtime.process_environment import prepare_process_environment
+from flows.runtime.settings import load_config, read_environment
 from slmsearch.config import RunConfig
 from slmsearch.judge.cache import FILE as VERDICTS
 from slmsearch.judge.cache import StoredVerdict, VerdictCache

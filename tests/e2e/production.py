@@ -20,7 +20,7 @@ from typing import Any
 
 import httpx
 
-from slmsearch.serve.ports import free_port
+from slmsearch.processes.ports import free_port
 from tests.deployments.reading import DEPLOYMENTS, ROOT, replace_all, service
 
 START_SECONDS = 150.0

@@ -14,10 +14,10 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
-from flows.cli.settings import load_config
+from flows.runtime.settings import load_config
 from slmsearch.config import RunConfig
 from slmsearch.corpus.questions import Question
-from slmsearch.environments.indexed_corpus import IndexedCorpus, open_indexed_corpus
+from slmsearch.environments.searcher.indexed_corpus import IndexedCorpus, open_indexed_corpus
 from tests.e2e.conftest import MODEL
 from tests.loopback import listening
 from tests.root import ROOT

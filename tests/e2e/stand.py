@@ -21,7 +21,7 @@ from uuid import uuid4
 import httpx
 import psutil
 
-from slmsearch.serve.ports import free_port
+from slmsearch.processes.ports import free_port
 from tests.root import ROOT
 
 START_SECONDS = 300

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from flows.ops.api import prefect_api
+from flows.runtime.api import prefect_api
 from slmsearch.config import PathsConfig, RunConfig
 
 WITHIN_S = 10
@@ -76,9 +76,9 @@ def test_a_lost_and_a_missing_night_reach_the_webhook(tmp_path: Path, hook: str,
         from prefect.states import Cancelled, Running
 
         from flows.nightly import nightly
-        from flows.ops.automations import LOST, MISSING, NAMES, create_alarms, expect_nights
+        from flows.runtime.automations import LOST, MISSING, NAMES, create_alarms, expect_nights
 
-        monkeypatch.setattr("flows.ops.automations.LATE_H", WITHIN_S / 3600)
+        monkeypatch.setattr("flows.runtime.automations.LATE_H", WITHIN_S / 3600)
         with temporary_settings({PREFECT_API_URL: api.url, PREFECT_API_AUTH_STRING: api.password}), get_client(sync_client=True) as client:
             assert create_alarms(client, None) == list(NAMES)
             assert create_alarms(client, hook) == [], "once by name"

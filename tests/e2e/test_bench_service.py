@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from slmsearch.bench import service
+from slmsearch.extensions.bench import service
 from tests.e2e.small_world import small_world
 from tests.flows.test_commands import Invoke, invoke
 

@@ -14,11 +14,11 @@ import pytest
 from slmsearch.config import CorpusConfig, EmbedderConfig, RetrievalConfig
 from slmsearch.corpus.store import build_corpus
 from slmsearch.errors import IndexUnusableError
+from slmsearch.processes.ports import free_port
 from slmsearch.retrieval import search as searching
 from slmsearch.retrieval.build import build_index
 from slmsearch.retrieval.search import open_index
 from slmsearch.retrieval.upkeep import remove_version, verify_version
-from slmsearch.serve.ports import free_port
 from tests.e2e.index_cycle import make_corpus
 from tests.slmsearch.retrieval.conftest import HashEmbedder
 

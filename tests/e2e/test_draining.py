@@ -9,7 +9,7 @@ from prefect.client.schemas.actions import WorkPoolCreate
 from prefect.settings import PREFECT_API_URL
 
 from flows.ops.pool_worker import CLOSED
-from flows.ops.servers import WORKER, close_service, start_service
+from flows.runtime.servers import WORKER, close_service, start_service
 from slmsearch.processes.child import ChildProcess
 from tests.e2e.stand import wait_for
 

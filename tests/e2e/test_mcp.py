@@ -23,8 +23,8 @@ from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
-from slmsearch.searcher.episode import ToolCall
-from slmsearch.serve.ports import free_port
+from slmsearch.episodes.episode import ToolCall
+from slmsearch.processes.ports import free_port
 from tests.e2e.small_world import PATIENCE_SECONDS, SmallWorld, small_world
 from tests.e2e.stand import wait_for
 from tests.root import ROOT

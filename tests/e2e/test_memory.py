@@ -53,7 +53,7 @@ def test_a_flow_that_ends_while_it_evaluates_leaves_no_process(
         assert process.poll() is None and time.monotonic() < deadline, log.read_text()
         time.sleep(0.1)
     children = psutil.Process(process.pid).children(recursive=True)
-    assert [child for child in children if "slmsearch.learn.child" in child.cmdline()]
+    assert [child for child in children if "slmsearch.processes.call" in child.cmdline()]
     process.send_signal(number)
     process.wait(WAIT_SECONDS)
     assert process.returncode != 0

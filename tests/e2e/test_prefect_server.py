@@ -11,7 +11,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 from websockets.typing import Origin, Subprotocol
 
-from flows.ops.api import Api, prefect_api
+from flows.runtime.api import Api, prefect_api
 from slmsearch.config import PathsConfig
 
 EVIL = "http://evil.example:28999"

@@ -19,7 +19,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from flows.ops.api import require_api
+from flows.runtime.api import require_api
 from slmsearch.config import PathsConfig
 from slmsearch.errors import ServiceError
 from tasks.tracking import ADAPTER_HASH, Tracker

@@ -22,8 +22,8 @@ from safetensors.numpy import save_file
 
 from slmsearch.config import RunConfig
 from slmsearch.corpus.questions import Question
-from slmsearch.learn.models import model_hash
-from slmsearch.serve.ports import free_port
+from slmsearch.models.hashes import model_hash
+from slmsearch.processes.ports import free_port
 from tasks.promotion import promote_by_hand
 from tasks.tracking import ADAPTER_HASH, BASE_MODEL, open_tracker
 from tests.e2e.conftest import MODEL

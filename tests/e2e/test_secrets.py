@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from slmsearch.serve.ports import free_port
+from slmsearch.processes.ports import free_port
 from tests.e2e import stand
 from tests.e2e.stand import ROOT, Stand
 

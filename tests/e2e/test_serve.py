@@ -13,9 +13,9 @@ import openai
 import psutil
 import pytest
 
-from slmsearch.serve.ports import free_port
+from slmsearch.processes.ports import free_port
 from tests.root import ROOT
-from tests.slmsearch.serve.tiny_gguf import write_tiny_gguf
+from tests.slmsearch.serving.engines.tiny_gguf import write_tiny_gguf
 
 MODEL = str(ROOT / "data" / "models" / "tiny-searcher")
 

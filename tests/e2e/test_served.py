@@ -13,16 +13,16 @@ import torch
 from slmsearch.config import PolicyConfig, SearcherConfig, WorldConfig
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.world import generate_world
-from slmsearch.environments.demonstrations import TitleIndex
-from slmsearch.generate.engine_sampler import Completion, EngineSampler, Request
-from slmsearch.generate.load import load_model
-from slmsearch.generate.openai_sampler import OpenAISampler
-from slmsearch.generate.sampler import Sampling
-from slmsearch.generate.torch_sampler import TorchSampler
-from slmsearch.searcher.episode import Episode, StopReason, Turn
-from slmsearch.searcher.rollout import play_episodes
-from slmsearch.searcher.tools import Toolbox
-from slmsearch.serve.ports import free_port
+from slmsearch.environments.searcher.demonstrations import TitleIndex
+from slmsearch.environments.searcher.rollout import play_episodes
+from slmsearch.environments.searcher.tools import Toolbox
+from slmsearch.episodes.episode import Episode, StopReason, Turn
+from slmsearch.episodes.sampler import Sampling
+from slmsearch.models.load import load_model
+from slmsearch.processes.ports import free_port
+from slmsearch.sampling.engine_sampler import Completion, EngineSampler, Request
+from slmsearch.sampling.openai_sampler import OpenAISampler
+from slmsearch.sampling.torch_sampler import TorchSampler
 from tests.e2e.conftest import MODEL
 
 

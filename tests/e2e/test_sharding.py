@@ -15,11 +15,11 @@ from typing import Any
 import psutil
 import pytest
 
-from flows.ops.api import make_password, start_prefect_server
-from flows.ops.servers import wait_until_ready
 from flows.ops.worker import flow_runs_below
+from flows.runtime.api import make_password, start_prefect_server
+from flows.runtime.servers import wait_until_ready
 from slmsearch.config import PathsConfig, RunConfig
-from slmsearch.serve.ports import free_port
+from slmsearch.processes.ports import free_port
 from tests.root import ROOT
 from tests.slmsearch.evaluate.test_shards import without_clocks
 

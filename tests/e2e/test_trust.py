@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from slmsearch.searcher.parsing import render_answer
+from slmsearch.environments.searcher.parsing import render_answer
 from tests.e2e.small_world import PATIENCE_SECONDS, SmallWorld, small_world
 from tests.loopback import listening
 

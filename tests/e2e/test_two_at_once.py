@@ -1,7 +1,7 @@
 """The same command twice at a time on one data directory: both end well, and nothing is lost or made twice.
 
-`train` waits for the other (`tests/slmsearch/learn/test_launch.py`), `serve` and `sft` refuse the second by name
-(`tests/slmsearch/serve/test_supervisor.py`, `tests/slmsearch/learn/test_sft.py`).
+`train` waits for the other (`tests/slmsearch/training/test_launch.py`), `serve` and `sft` refuse the second by name
+(`tests/slmsearch/serving/engines/test_supervisor.py`, `tests/slmsearch/training/test_sft.py`).
 """
 
 import json

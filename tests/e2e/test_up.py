@@ -16,7 +16,7 @@ import httpx
 import psutil
 import pytest
 
-from flows.ops.automations import NAMES
+from flows.runtime.automations import NAMES
 from slmsearch.http_client import answers
 from tests.e2e.browser import CHROMIUM, EVIL, TRIES, Hostile, page_text
 from tests.e2e.stand import ROOT, Stand, still_alive, wait_for

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from flows.cli.settings import masked
+from flows.runtime.settings import masked
 from slmsearch.config import RunConfig
 from slmsearch.evaluate.policies import parse_policy
 from slmsearch.evaluate.run import select_questions

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from slmsearch.serve.ports import free_port
+from slmsearch.processes.ports import free_port
 from tests.root import ROOT
 
 TIMEOUT_S = 900

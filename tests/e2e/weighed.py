@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 
 from flows.cli.main import main
-from flows.ops import api
+from flows.runtime import api
 from slmsearch.config import PathsConfig
 
 

@@ -14,13 +14,13 @@ import pytest
 
 from slmsearch.artifacts.files import replace_json
 from slmsearch.config import RunConfig
-from slmsearch.environments.baselines import RetrieveThenAnswer
-from slmsearch.generate.scripted import ScriptedSampler
-from slmsearch.learn.files import ADAPTER, JOB, SOURCES, STEPS
-from slmsearch.learn.job import Manifest, TrainJob, read_manifest, train_sources, write_manifest
-from slmsearch.learn.phase_timer import CardUse
-from slmsearch.learn.reports import Collapse, append_report, make_report
+from slmsearch.environments.searcher.baselines import RetrieveThenAnswer
+from slmsearch.episodes.scripted import ScriptedSampler
 from slmsearch.retrieval.embed import Embedder, Progress, Vectors
+from slmsearch.training.files import ADAPTER, JOB, SOURCES, STEPS
+from slmsearch.training.job import Manifest, TrainJob, read_manifest, train_sources, write_manifest
+from slmsearch.training.phase_timer import CardUse
+from slmsearch.training.reports import Collapse, append_report, make_report
 
 PAGES = 30
 STEPS_TRAINED = 4
@@ -177,5 +177,5 @@ def replace_heavy_parts(monkeypatch: pytest.MonkeyPatch) -> FakeTraining:
         monkeypatch.setattr(f"{module}.load_embedder", lambda config: embedder)
     monkeypatch.setattr("tasks.child.Child", ChildHere)
     monkeypatch.setattr("tasks.train.train", training.train)
-    monkeypatch.setitem(ChildHere.stand_ins, "slmsearch.learn.teach:train_control", training.train_control)
+    monkeypatch.setitem(ChildHere.stand_ins, "slmsearch.training.teach:train_control", training.train_control)
     return training

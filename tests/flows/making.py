@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flows.cli.settings import recordable
+from flows.runtime.settings import recordable
 from slmsearch.config import RunConfig
 from tasks.tracking import open_run_registry
 from tests.flows.fakes import write_corpus

@@ -7,11 +7,9 @@ from typing import Any
 
 import pytest
 
-from flows.cli.commands.bench import FORMER
 from flows.cli.main import cli
 from flows.cli.session import SECTIONS, ops
 from tests.flows.fakes import WordEmbedder, write_corpus
-from tests.root import ROOT
 
 Invoke = Callable[..., tuple[int, str, str]]
 
@@ -199,7 +197,7 @@ def test_an_unforeseen_error_is_told_from_a_finding(invoke: Invoke, monkeypatch:
     def explode(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError("nobody thought of this")
 
-    monkeypatch.setattr("flows.cli.settings.masked", explode)
+    monkeypatch.setattr("flows.runtime.settings.masked", explode)
     code, out, err = invoke("config", "--json")
     assert code == 70
     assert "Traceback" in err
@@ -234,15 +232,6 @@ def test_report_takes_a_run_and_says_where_it_went(invoke: Invoke, monkeypatch: 
     assert (code, asked) == (0, [(("latest", "abcd"), 20)])
     assert out == "/r/x.html (1.5 MB), in MLflow as report/report.html\n  clever-otter  abcdef01  promote\n"
     assert "warning: x: evaluation of random is gone" in err
-
-
-@pytest.mark.parametrize(("name", "page"), [(name, where.split()[0]) for name, where in FORMER.items()])
-def test_a_benchmark_that_is_decided_says_in_one_line_where_its_figures_are(invoke: Invoke, name: str, page: str) -> None:
-    code, out, err = invoke("bench", name, "--runs", "3", "--train.steps", "2", "--json")
-    assert code == 2 and page in json.loads(out)["error"]
-    assert len(err.strip().splitlines()) == 1
-    assert f"`slmsearch bench {name}" in (ROOT / "docs/log.md").read_text(encoding="utf-8")
-    assert (ROOT / page).is_file()
 
 
 def test_the_help_shows_every_command_once_and_bare_names_stay(invoke: Invoke) -> None:

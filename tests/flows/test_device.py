@@ -8,7 +8,7 @@ import httpx
 import pytest
 from prefect import flow
 
-from flows.ops import device
+from flows.runtime import device
 from slmsearch.config import TrainConfig
 
 pytestmark = [pytest.mark.usefixtures("prefect_harness"), pytest.mark.timeout(300)]

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from flows.cli import asking
-from flows.evaluate import choose_policy
+from flows.stages.policy_choice import choose_policy, choose_searcher_policy
 from slmsearch.config import PolicyConfig, RunConfig
+from slmsearch.episodes.scripted import ScriptedSampler
 from slmsearch.errors import ModelError
 from slmsearch.evaluate.policies import PolicySpec
-from slmsearch.generate.scripted import ScriptedSampler
 from tests.flows.test_commands import Invoke, invoke
 from tests.loopback import listening
 
@@ -157,16 +157,16 @@ def test_who_is_asked_without_a_champion_is_said(folder: Path, monkeypatch: pyte
     said: list[str] = []
     config = RunConfig(policy=PolicyConfig(model="tiny"))
     session: Any = type("S", (), {"config": config, "say": staticmethod(said.append)})
-    monkeypatch.setattr("flows.evaluate.find_champion", lambda config: None)
-    assert asking.find_policy(session, None).name == "untrained"
+    monkeypatch.setattr("flows.stages.policy_choice.find_champion", lambda config: None)
+    assert choose_searcher_policy(session.config, None, session.say).name == "untrained"
     assert "nothing was promoted yet, so the untrained tiny answers" in said[0]
 
     def none(config: object) -> PolicyConfig:
         raise ModelError("no champion yet")
 
-    monkeypatch.setattr("flows.evaluate.champion_policy", none)
+    monkeypatch.setattr("flows.stages.policy_choice.champion_policy", none)
     with pytest.raises(ModelError):
-        asking.find_policy(session, "champion")
+        choose_searcher_policy(session.config, "champion", session.say)
     assert choose_policy(config, "retrieve-then-answer") == PolicySpec("retrieve-then-answer", None)
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.cli.settings import load_config, preset_files
+from flows.runtime.settings import load_config, preset_files
 from slmsearch.config import CorpusConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.corpus.sources import load_source

@@ -19,9 +19,9 @@ from slmsearch.errors import ServiceError
 from slmsearch.evaluate.shards import shards_dir
 from slmsearch.judge.cache import FILE as VERDICTS
 from slmsearch.judge.cache import StoredVerdict, VerdictCache
-from slmsearch.learn.files import SCRATCH, scratch_of
 from slmsearch.retrieval.vectors import PARTIAL_PREFIX
 from slmsearch.retrieval.versions import current_key, is_complete
+from slmsearch.training.files import SCRATCH, scratch_of
 from tasks import housekeeping
 from tasks.housekeeping import Item, Plan, Rules, carry_out, plan
 from tasks.lineage import trace

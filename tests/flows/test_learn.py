@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from flows.cli.commands.learning import Duration, largest_model
 from flows.cli.main import cli
-from flows.cli.settings import load_config
 from flows.cli.text import render_result
 from flows.learn import learn
+from flows.runtime.settings import load_config
 from slmsearch.config import RunConfig
 from slmsearch.errors import ConfigError, CorpusError, TrainingError
-from slmsearch.service.feedback import Feedback, FeedbackLog
+from slmsearch.serving.api.feedback import Feedback, FeedbackLog
 from tasks.learn import held, learnt_dir
 from tasks.runs import LATEST, find_run
 from tasks.tracking import open_tracker
@@ -59,15 +59,15 @@ class Taught:
 @pytest.fixture
 def training(monkeypatch: pytest.MonkeyPatch) -> FakeTraining:
     monkeypatch.setattr("flows.stages.summary.leave_reports", lambda *_: None)
-    monkeypatch.setattr("slmsearch.learn.budget.MIN_EVALUATED", 3)
+    monkeypatch.setattr("slmsearch.training.budget.MIN_EVALUATED", 3)
     return replace_heavy_parts(monkeypatch)
 
 
 @pytest.fixture
 def taught(monkeypatch: pytest.MonkeyPatch) -> Taught:
     made = Taught()
-    monkeypatch.setitem(ChildHere.stand_ins, "slmsearch.learn.teach:train_start", made.train_start)
-    monkeypatch.setitem(ChildHere.stand_ins, "slmsearch.learn.teach:measure_speed", made.measure_speed)
+    monkeypatch.setitem(ChildHere.stand_ins, "slmsearch.training.teach:train_start", made.train_start)
+    monkeypatch.setitem(ChildHere.stand_ins, "slmsearch.training.teach:measure_speed", made.measure_speed)
     return made
 
 

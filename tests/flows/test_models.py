@@ -98,7 +98,7 @@ def test_the_first_use_of_the_name_fetches_it(
         taught.append(config.policy.model)
         return {"steps": 0, "seconds": 0.0}
 
-    monkeypatch.setattr("slmsearch.learn.teach.train_start", train_start)
+    monkeypatch.setattr("slmsearch.training.teach.train_start", train_start)
     offer(gguf_bytes)
     code, out, _ = invoke("config", "--json", "--policy.model", NAME)
     assert json.loads(out)["policy"]["model"] == str(isolated_environment / "data" / "models" / NAME)

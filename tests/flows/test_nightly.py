@@ -17,13 +17,13 @@ from pydantic import SecretStr
 from flows import nightly as module
 from flows.cli.main import cli
 from flows.nightly import nightly, post_alarm
-from flows.ops.automations import ENDED, REGRESSED
+from flows.runtime.automations import ENDED, REGRESSED
 from flows.train import train_and_eval
 from slmsearch.config import RunConfig
+from slmsearch.episodes.scripted import ScriptedSampler
 from slmsearch.errors import EvaluationError, ModelError
 from slmsearch.evaluate import run as playing
 from slmsearch.evaluate.nights import load_nights
-from slmsearch.generate.scripted import ScriptedSampler
 from slmsearch.retrieval.versions import current_key
 from tasks import nights as judging
 from tasks.nights import accept_night, nights_dir

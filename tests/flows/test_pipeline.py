@@ -16,16 +16,16 @@ from flows.cli.text import render_result, render_summary
 from flows.data import reindex, validate
 from flows.evaluate import evaluate
 from flows.nightly import nightly
-from flows.ops.device import device, device_names
+from flows.runtime.device import device, device_names
 from flows.train import train, train_and_eval
 from slmsearch.config import JudgeConfig, RunConfig
 from slmsearch.errors import ConfigError, ModelError, PreflightError, TrainingError
 from slmsearch.judge.prompt import render_prompt
 from slmsearch.judge.qualify import load_cases, qualify, require_qualified
-from slmsearch.learn.files import JUDGE
-from slmsearch.learn.job import TrainJob
-from slmsearch.learn.reports import Collapse
 from slmsearch.retrieval.versions import current_key
+from slmsearch.training.files import JUDGE
+from slmsearch.training.job import TrainJob
+from slmsearch.training.reports import Collapse
 from tasks import record
 from tasks.data import ValidationFailed
 from tasks.nights import nights_dir
@@ -146,7 +146,7 @@ def test_a_run_on_real_pages_is_shown_beside_reading_and_remembering(config: Run
         (out / "sft.json").write_text(json.dumps({"start": config.policy.model}))
         return {"source": "gold", "steps": 5, "seconds": 2.0}
 
-    monkeypatch.setattr("slmsearch.learn.teach.train_start", train_start)
+    monkeypatch.setattr("slmsearch.training.teach.train_start", train_start)
     monkeypatch.setattr("flows.stages.summary.leave_reports", lambda *_: None)
     monkeypatch.setattr("flows.train.FEW", 3)
     config = config.changed({"decision.min_questions": 3})

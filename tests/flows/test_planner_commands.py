@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from flows.cli.main import cli
-from slmsearch.planner.plan import render_plan
-from slmsearch.planner.problems import generate_problems, gold_plan
-from tests.slmsearch.learn.hub import FakeHub, serving
+from slmsearch.environments.planner.plan import render_plan
+from slmsearch.environments.planner.problems import generate_problems, gold_plan
+from tests.slmsearch.training.hub import FakeHub, serving
 
 Invoke = Callable[..., tuple[int, str, str]]
 PROBLEM = next(problem for problem in generate_problems(3, 12) if problem.operations == 5)

@@ -4,7 +4,7 @@ import pytest
 from click.testing import CliRunner
 
 from flows.cli.main import cli
-from slmsearch.environments.environment import Check
+from slmsearch.episodes.environment import Check
 
 
 @pytest.mark.parametrize("colour", [True, False])
@@ -14,8 +14,8 @@ def test_colours_are_the_commands_alone(monkeypatch: pytest.MonkeyPatch, colour:
         show([("a\x1b[31mb", True)])
         return [Check("mask", True, "", "")]
 
-    monkeypatch.setattr("slmsearch.learn.preflight.preflight_here", checked)
-    monkeypatch.setattr("flows.cli.fetching.require_policy", lambda config: config)
+    monkeypatch.setattr("slmsearch.training.preflight.preflight_here", checked)
+    monkeypatch.setattr("flows.runtime.fetching.require_policy", lambda config: config)
     done = CliRunner().invoke(cli, ["preflight"], color=colour)
     assert done.exit_code == 0, done.output
     assert "as ⟨U+001B⟩[2Jit should be" in done.stderr and "a⟨U+001B⟩[31mb" in done.stderr

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from flows.cli.commands.bench import OVERLAY, load_presets
-from slmsearch.bench.gpu import PUBLISHED, needed, shape_of, write_model
 from slmsearch.config import RunConfig
 from slmsearch.errors import ConfigError
-from slmsearch.learn.memory import GIB, measure_shape, plan_memory
-from slmsearch.learn.preflight import MEMORY_FRAC
+from slmsearch.extensions.bench.gpu import PUBLISHED, needed, shape_of, write_model
+from slmsearch.training.memory import GIB, measure_shape, plan_memory
+from slmsearch.training.preflight import MEMORY_FRAC
 from tests.root import ROOT
 
 PRESETS = load_presets()

@@ -10,8 +10,8 @@ from unittest.mock import patch
 
 import pytest
 
-import flows.ops.process_environment
-from flows.ops.process_environment import prepare_process_environment
+import flows.runtime.process_environment
+from flows.runtime.process_environment import prepare_process_environment
 from slmsearch.config import RunConfig
 
 
@@ -84,7 +84,7 @@ def test_data_directories_and_databases_are_private(tmp_path: Path, monkeypatch:
         prepare_process_environment(config, {})
         assert [mode(path) for path in databases] == [0o600] * 3
         assert [mode(path) for path in directories] == [0o755] * 3, "what the user made elsewhere is the user's to decide"
-        monkeypatch.setattr(flows.ops.process_environment, "CHECKOUT", tmp_path)
+        monkeypatch.setattr(flows.runtime.process_environment, "CHECKOUT", tmp_path)
         prepare_process_environment(config, {})
         assert [mode(path) for path in directories] == [0o700] * 3, "those of the checkout are closed"
     finally:

@@ -23,12 +23,12 @@ from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settin
 from prefect.states import Cancelling, Completed, Failed, Pending, Running
 from prefect.types._datetime import now
 
-from flows.ops.automations import HEARTBEATS, watch_heartbeats
 from flows.ops.doctor.checks import check_automations
 from flows.ops.doctor.collect import _watch
-from flows.ops.pool import POOL
+from flows.runtime.automations import HEARTBEATS, watch_heartbeats
+from flows.runtime.pool import POOL
 from slmsearch.config import RunConfig
-from slmsearch.learn.files import CHECKPOINTS, seal_checkpoint
+from slmsearch.training.files import CHECKPOINTS, seal_checkpoint
 from tasks import owners
 from tasks.owners import RUN_VARIABLE
 from tasks.reconcile import OWNED_AT, Fixed, label_flow_run, reconcile

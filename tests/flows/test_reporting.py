@@ -8,7 +8,7 @@ import pytest
 from prefect import flow
 from prefect.exceptions import TerminationSignal
 
-from flows.cli.look import where_to_look
+from flows.runtime.links import where_to_look
 from flows.stages import summary as reporting
 from slmsearch.config import RunConfig
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from slmsearch.config import RunConfig
-from slmsearch.learn.files import LOCK
 from slmsearch.retrieval.versions import current_key
+from slmsearch.training.files import LOCK
 from tasks.retention import InUse, in_use
 from tasks.tracking import CHAMPION, open_tracker
 from tests.flows.fakes import write_corpus

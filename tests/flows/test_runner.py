@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from flows.cli.look import where_to_look
 from flows.ops import up
-from flows.ops.api import UpRecord
 from flows.ops.runner import FLOWS, PARTS, as_error
 from flows.ops.up import POINTER_MARK
 from flows.ops.worker import SHARD_QUEUE
+from flows.runtime.api import UpRecord
+from flows.runtime.links import where_to_look
 from slmsearch import errors
 from slmsearch.config import PathsConfig, RunConfig, TrackingConfig
 from slmsearch.report.tables import Table

@@ -13,23 +13,23 @@ from pathlib import Path
 import psutil
 import pytest
 
-from flows.cli.settings import load_config
 from flows.ops.sandbox import find_sandbox, small_world, start_sandbox, state_dir, stop_sandbox
+from flows.runtime.settings import load_config
 from slmsearch.config import RunConfig, SandboxConfig
-from slmsearch.environments.indexed_corpus import IndexedCorpus, open_indexed_corpus
-from slmsearch.environments.searcher import check_sandbox
+from slmsearch.environments.searcher.indexed_corpus import IndexedCorpus, open_indexed_corpus
+from slmsearch.environments.searcher.rollout import play_episodes
+from slmsearch.environments.searcher.searcher_environment import check_sandbox
+from slmsearch.episodes.episode import StopReason
+from slmsearch.episodes.sampler import Sampling
+from slmsearch.episodes.scripted import ScriptedSampler
 from slmsearch.errors import SandboxError, ServiceError
-from slmsearch.generate.sampler import Sampling
-from slmsearch.generate.scripted import ScriptedSampler
+from slmsearch.extensions.sandbox import sessions
+from slmsearch.extensions.sandbox.bubblewrap import find_bwrap
+from slmsearch.extensions.sandbox.checks import check_tools
+from slmsearch.extensions.sandbox.client import sandbox_address, with_token
+from slmsearch.extensions.sandbox.server import WARM
 from slmsearch.http_client import answers
-from slmsearch.sandbox import sessions
-from slmsearch.sandbox.bubblewrap import find_bwrap
-from slmsearch.sandbox.checks import check_tools
-from slmsearch.sandbox.client import sandbox_address, with_token
-from slmsearch.sandbox.server import WARM
-from slmsearch.searcher.episode import StopReason
-from slmsearch.searcher.rollout import play_episodes
-from slmsearch.serve.ports import free_port
+from slmsearch.processes.ports import free_port
 from tasks.owners import started_s
 
 PAGES = 60
@@ -79,7 +79,7 @@ def test_every_tool_and_the_embedder_through_a_live_server(config: RunConfig, in
 
 def test_an_index_that_is_not_there_is_an_outage_with_its_own_name(config: RunConfig, indexed: IndexedCorpus, server: str) -> None:
     from slmsearch.errors import IndexUnusableError
-    from slmsearch.sandbox.client import SandboxClient
+    from slmsearch.extensions.sandbox.client import SandboxClient
 
     client = SandboxClient(with_token(config), sessions.IndexedCorpus(indexed.corpus_digest, "f" * 20, 3))
     (result,) = client.run(["print(1)"])
@@ -153,8 +153,8 @@ def test_up_and_down_as_commands(isolated_environment: Path) -> None:
 BORROW = """
 import sys, time
 from flows.ops.sandbox import some_sandbox
-from slmsearch.serve.ports import free_port
-from flows.cli.settings import load_config
+from slmsearch.processes.ports import free_port
+from flows.runtime.settings import load_config
 with some_sandbox(load_config((), [f"--sandbox.port={free_port()}"])) as address:
     print(address, flush=True)
     time.sleep(600)

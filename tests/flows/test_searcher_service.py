@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from flows.cli.settings import API_TOKEN, load_config, recordable
 from flows.ops import searcher_service
 from flows.ops.searcher_service import find_new_champion, find_served
+from flows.runtime.settings import API_TOKEN, load_config, recordable
 from slmsearch.config import PolicyConfig, RunConfig
+from slmsearch.episodes.episode import Episode, StopReason
 from slmsearch.errors import IndexUnusableError, ModelError, ServiceError
-from slmsearch.searcher.episode import Episode, StopReason
-from slmsearch.service.playing import Answer
+from slmsearch.serving.api.playing import Answer
 from tasks import served
 from tasks.served import ServedTraces
 from tests.flows.test_commands import Invoke, invoke
@@ -33,7 +33,11 @@ def session(tmp_path: Path) -> Any:
 @pytest.fixture
 def champion(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, str] | None], None]:
     def choose(tags: dict[str, str] | None) -> None:
-        for place in ("flows.ops.searcher_service.find_champion", "flows.evaluate.find_champion", "tasks.promotion.find_champion"):
+        for place in (
+            "flows.ops.searcher_service.find_champion",
+            "flows.stages.policy_choice.find_champion",
+            "tasks.promotion.find_champion",
+        ):
             monkeypatch.setattr(place, lambda config: tags)
 
     monkeypatch.setattr(searcher_service, "champion_policy", lambda config, tags: PolicyConfig(model=f"adapter {tags['version']}"))
@@ -45,7 +49,7 @@ def test_the_champion_plays_on_the_index_that_it_was_evaluated_on(session: Any, 
     (session.config.paths.corpora / "d1").mkdir(parents=True)
     champion(TAGS)
     for name in (None, "champion"):
-        found = find_served(session, name)
+        found = find_served(session.config, session.say, name)
         assert (found.version, found.corpus_digest, found.index_key) == ("slmsearch-searcher/3", "d1", "k1")
         assert found.spec.policy is not None and found.spec.policy.model == "adapter 3"
     assert find_new_champion(session.config, "slmsearch-searcher/3") is None
@@ -58,16 +62,19 @@ def test_the_champion_plays_on_the_index_that_it_was_evaluated_on(session: Any, 
 def test_an_index_version_that_is_not_here_is_one_line(session: Any, champion: Any, tags: dict[str, str]) -> None:
     champion(tags)
     with pytest.raises(IndexUnusableError, match=r"champion slmsearch-searcher/3 was evaluated on index version .*slmsearch index build"):
-        find_served(session, None)
+        find_served(session.config, session.say, None)
 
 
 def test_without_a_champion_the_configured_policy_is_served(session: Any, champion: Any) -> None:
     champion(None)
-    assert (find_served(session, None).version, find_served(session, None).index_key) == ("untrained", None)
-    assert find_served(session, "retrieve-then-answer").spec.policy is None
+    assert (find_served(session.config, session.say, None).version, find_served(session.config, session.say, None).index_key) == (
+        "untrained",
+        None,
+    )
+    assert find_served(session.config, session.say, "retrieve-then-answer").spec.policy is None
     assert find_new_champion(session.config, "untrained") is None
     with pytest.raises(ModelError, match="no champion yet"):
-        find_served(session, "champion")
+        find_served(session.config, session.say, "champion")
 
 
 @pytest.mark.parametrize(

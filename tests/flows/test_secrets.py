@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from flows.cli.main import cli
-from flows.cli.settings import load_config, loggable, recordable, secret_settings
+from flows.runtime.settings import load_config, loggable, recordable, secret_settings
 
 MARKER = "PLANTEDSECRET"
 Invoke = Callable[..., tuple[int, str]]

@@ -15,13 +15,13 @@ import pytest
 
 from flows.cli.commands import models as commands
 from flows.cli.main import cli
-from flows.cli.settings import load_config
 from flows.ops.serving import Options, make_request
+from flows.runtime.settings import load_config
 from slmsearch.errors import ConfigError
 from slmsearch.http_client import list_models
-from slmsearch.serve import engines
-from slmsearch.serve.ports import free_port
-from tests.slmsearch.serve.conftest import gone_after, programs, runs, wait_until
+from slmsearch.processes.ports import free_port
+from slmsearch.serving.engines import engines
+from tests.slmsearch.serving.engines.conftest import gone_after, programs, runs, wait_until
 
 __all__ = ["programs"]
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the programs that stand in for servers are scripts with a #! line")

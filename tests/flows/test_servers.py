@@ -10,14 +10,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from flows.ops import servers
-from flows.ops.api import UpRecord, find_up, page_path, password_for, password_path, record_path, write_record
-from flows.ops.servers import Supervised, start_service, wait_until_ready
+from flows.runtime import servers
+from flows.runtime.api import UpRecord, find_up, page_path, password_for, password_path, record_path, write_record
+from flows.runtime.servers import Supervised, start_service, wait_until_ready
 from slmsearch.config import PathsConfig, RunConfig
 from slmsearch.errors import ServiceError
 from slmsearch.http_client import answers
 from slmsearch.processes.child import ChildProcess
-from slmsearch.serve.ports import free_port, require_free_port
+from slmsearch.processes.ports import free_port, require_free_port
 
 PASSWORD = "slmsearch:word"
 
@@ -59,7 +59,7 @@ def test_a_service_that_does_not_listen_to_reason_is_killed(tmp_path: Path) -> N
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent died")
 def test_a_service_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
     code = (
-        "import sys, time\nfrom pathlib import Path\nfrom flows.ops.servers import start_service\n"
+        "import sys, time\nfrom pathlib import Path\nfrom flows.runtime.servers import start_service\n"
         f"service = start_service('web', ['http.server', '{free_port()}'], Path({str(tmp_path / 'log')!r}))\n"
         "print(service.process.pid, flush=True)\ntime.sleep(600)"
     )
@@ -128,7 +128,7 @@ def test_the_log_of_a_service_that_runs_for_months_is_put_aside(tmp_path: Path, 
 
 def test_what_a_service_starts_finds_no_variable_that_reads_like_a_setting(tmp_path: Path) -> None:
     (tmp_path / "told.py").write_text(
-        "from flows.cli.settings import load_config, read_environment\nload_config(environment=read_environment())\n"
+        "from flows.runtime.settings import load_config, read_environment\nload_config(environment=read_environment())\n"
     )
     service = start_service("told", ["told"], tmp_path / "log", {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])})
     assert service.wait(120) == 0, (tmp_path / "log").read_text()

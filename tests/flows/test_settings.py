@@ -4,10 +4,8 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from flows.cli.settings import (
-    GONE,
+from flows.runtime.settings import (
     find_settings,
-    known_settings,
     load_config,
     loggable,
     masked,
@@ -76,12 +74,6 @@ def test_dotenv_is_read_and_the_environment_wins(tmp_path: Path, monkeypatch: py
         ([], {"SLMSEARCH_TRAIN__STEPZ": "3"}, "SLMSEARCH_TRAIN__STEPZ"),
         ([], {"SLMSEARCH_NONSENSE": "3"}, "slmsearch config"),
         (["--train.steps", "many"], {}, "train.steps"),
-        (["--corpus.split_seed", "3"], {}, "no setting any more: it is always 0"),
-        (["--corpus.documents.timeout_s", "3"], {}, "50 MB"),
-        (["--train.max_grad_norm", "3"], {}, "it is always 1.0"),
-        (["--searcher.malformed=end"], {}, "it is always tell"),
-        (["--sandbox.limits.calls=3"], {}, "wall_s and memory_mb are settings"),
-        ([], {"SLMSEARCH_PLANNER__SUBSET": "main"}, "hub:owner/name/subset"),
         (["--train.steps", "-1"], {}, "greater than or equal to 0"),
     ],
 )
@@ -102,7 +94,7 @@ def test_what_is_unknown_or_does_not_fit_is_named_in_one_line(overrides: list[st
         ("train: !!python/object/apply:os.system [true]", "could not determine a constructor"),
         ("- 1", "sections"),
         ("trian: {steps: 1}", "trian"),
-        ("corpus: {documents: {timeout_s: 3}}", "120 s"),
+        ("corpus: {documents: {timeout_s: 3}}", "corpus.documents"),
     ],
 )
 def test_a_broken_file_is_named(tmp_path: Path, text: str, named: str) -> None:
@@ -202,13 +194,6 @@ def test_what_was_recorded_can_be_read_back(tmp_path: Path) -> None:
     config = load_config(overrides=["--train.steps", "3", "--evaluate.baselines", "random"], environment={}, base=tmp_path)
     file = write(tmp_path / "recorded.yaml", json.dumps(recordable(config)))
     assert load_config([file], environment={}, base=tmp_path) == config
-
-
-def test_what_is_no_setting_any_more_is_none_and_an_old_record_is_read_without_it() -> None:
-    assert GONE.keys() & known_settings().keys() == {"sandbox.limits"}, "some of its settings are left"
-    old = {"corpus": {"split_seed": 0, "documents": {"timeout_s": 120.0}, "limit_pages": 3}, "train": {"steps": 7, "lora": {"r": 4}}}
-    config = RunConfig.read_record(old)
-    assert (config.corpus.limit_pages, config.train.steps, config.train.lora.r) == (3, 7, 4)
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)

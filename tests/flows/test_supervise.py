@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.ops.servers import MAX_ENDS, Supervised, start_service
+from flows.runtime.servers import MAX_ENDS, Supervised, start_service
 from slmsearch.errors import ServiceError
 from slmsearch.processes.child import ChildProcess
 

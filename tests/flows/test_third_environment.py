@@ -11,14 +11,14 @@ import pytest
 from flows.train import train_and_eval
 from slmsearch.config import RunConfig, SftConfig
 from slmsearch.corpus.questions import Question
-from slmsearch.environments.environment import Demonstration, Environment, Limits, TinyModel
 from slmsearch.environments.registry import environment_of
+from slmsearch.episodes.environment import Demonstration, Environment, Limits, TinyModel
+from slmsearch.episodes.episode import Episode
+from slmsearch.episodes.reward import Reward
+from slmsearch.episodes.sampler import Message, Sampler
+from slmsearch.episodes.scripted import ScriptedSampler
 from slmsearch.errors import ConfigError
-from slmsearch.generate.sampler import Message, Sampler
-from slmsearch.generate.scripted import ScriptedSampler
-from slmsearch.learn.bootstrap import bootstrap
-from slmsearch.searcher.episode import Episode
-from slmsearch.searcher.reward import Reward
+from slmsearch.training.bootstrap import bootstrap
 from tasks.tracking import open_tracker
 from tests.flows.fakes import make_config
 from tests.flows.plain import without_prefect
@@ -107,7 +107,7 @@ def test_the_flow_around_it(isolated_environment: Path, empty_store: Path, monke
     def make_sampler(policy: Any, tool_role: str) -> Sampler:
         return ScriptedSampler(lambda question, results: answers[question] if policy.adapter else "no idea")
 
-    monkeypatch.setattr("slmsearch.generate.load.make_sampler", make_sampler)
+    monkeypatch.setattr("slmsearch.sampling.load_sampler.make_sampler", make_sampler)
     config = make_config(isolated_environment, {}, empty_store, searcher={"max_turns": 2})
     config = config.model_copy(update={"environment": f"{__name__}:LookUp"})
     summary = train_and_eval.fn(config)

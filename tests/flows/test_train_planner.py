@@ -10,15 +10,15 @@ from flows.cli.text import render_result
 from flows.evaluate import evaluate
 from flows.train import train_planner
 from slmsearch.config import RunConfig
+from slmsearch.environments.planner.plan import DIRECT, render_plan
+from slmsearch.environments.planner.problems import generate_problems, gold_plan
+from slmsearch.episodes.scripted import ScriptedSampler
 from slmsearch.errors import ConfigError
-from slmsearch.generate.scripted import ScriptedSampler
-from slmsearch.learn.job import TrainJob
-from slmsearch.planner.plan import DIRECT, render_plan
-from slmsearch.planner.problems import generate_problems, gold_plan
+from slmsearch.training.job import TrainJob
 from tasks.data import ValidationFailed
 from tasks.tracking import open_tracker
 from tests.flows.fakes import FakeTraining, make_config, replace_heavy_parts
-from tests.slmsearch.planner.words import WordIndependence
+from tests.slmsearch.environments.planner.words import WordIndependence
 
 pytestmark = [pytest.mark.usefixtures("prefect_harness"), pytest.mark.timeout(600)]
 
@@ -38,9 +38,9 @@ def training(monkeypatch: pytest.MonkeyPatch) -> FakeTraining:
         return out
 
     training = replace_heavy_parts(monkeypatch)
-    monkeypatch.setattr("slmsearch.generate.load.make_sampler", make_sampler)
-    monkeypatch.setattr("slmsearch.environments.planner.make_independence", lambda _: WordIndependence())
-    monkeypatch.setattr("slmsearch.learn.export.lay_out", lay_out)
+    monkeypatch.setattr("slmsearch.sampling.load_sampler.make_sampler", make_sampler)
+    monkeypatch.setattr("slmsearch.environments.planner.planner_environment.make_independence", lambda _: WordIndependence())
+    monkeypatch.setattr("slmsearch.training.export.lay_out", lay_out)
     return training
 
 
@@ -95,7 +95,7 @@ def test_a_run_with_supervised_plans_starts_from_them(config: RunConfig, monkeyp
         on_log(50, {"loss": 0.5})
         return {"source": "generated", "examples": 0, "steps": 50, "seconds": 1.0}
 
-    monkeypatch.setattr("slmsearch.learn.teach.train_start", train_start)
+    monkeypatch.setattr("slmsearch.training.teach.train_start", train_start)
     plans = config.planner.sft.model_copy(update={"enabled": True})
     config = config.model_copy(update={"planner": config.planner.model_copy(update={"sft": plans})})
     summary = train_planner(config)
@@ -121,7 +121,8 @@ def test_bad_problems_stop_before_anything_expensive(config: RunConfig, training
         "column": "c",
     }
     monkeypatch.setattr(
-        "slmsearch.environments.planner.check_problems", lambda problems: {"ok": False, "findings": [finding], "problems": 1}
+        "slmsearch.environments.planner.planner_environment.check_problems",
+        lambda problems: {"ok": False, "findings": [finding], "problems": 1},
     )
     with pytest.raises(ValidationFailed, match="p7"):
         train_planner(config)

@@ -8,12 +8,12 @@ import pytest
 from fastapi.encoders import jsonable_encoder
 from pydantic import SecretStr
 
-from flows.cli.settings import load_config, recordable, secret_settings
-from flows.ops.worker_secrets import ALL_BUT_TRACKING, submitted, with_own_secrets
+from flows.runtime.settings import load_config, recordable, secret_settings
+from flows.runtime.worker_secrets import ALL_BUT_TRACKING, submitted, with_own_secrets
 from slmsearch.config import RunConfig
 from slmsearch.config.secrets import MASK
 from slmsearch.errors import ConfigError
-from slmsearch.learn.job import TrainJob, make_job
+from slmsearch.training.job import TrainJob, make_job
 
 HERE = "https://judge.example/v1"
 
@@ -148,7 +148,7 @@ def test_a_training_process_gets_every_secret_apart_from_its_job(name: str) -> N
 @pytest.mark.parametrize("name", ["judge.base_url", "planner.worker.base_url"])
 def test_no_key_of_content_depends_on_a_password(name: str) -> None:
     """A key that did would be another on a machine with another password, and a way to guess it."""
-    from slmsearch.learn.job import train_sources
+    from slmsearch.training.job import train_sources
 
     for environment in ("searcher", "planner"):
         ones = [

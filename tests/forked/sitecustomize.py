@@ -8,15 +8,15 @@ import gc
 import os
 import sys
 
-gc.set_threshold(10_000)  # as `slmsearch.processor.settle` does, also for the servers of others
+gc.set_threshold(10_000)  # as `slmsearch.processes.processor.settle` does, also for the servers of others
 
 SERVED = (
     "accelerate.commands.launch",
-    "slmsearch.learn.child",
-    "slmsearch.learn.launch",
-    "tests.slmsearch.learn.toy_worker",
-    "tests.slmsearch.learn.uneven_worker",
-    "tests.slmsearch.learn.watched",
+    "slmsearch.processes.call",
+    "slmsearch.training.launch",
+    "tests.slmsearch.training.toy_worker",
+    "tests.slmsearch.training.uneven_worker",
+    "tests.slmsearch.training.watched",
 )
 """Modules that are run so."""
 AT_IMPORT = ("HF_", "MKL_", "OMP_", "PYTHONHASHSEED", "PYTORCH_", "TORCH_", "TRANSFORMERS_", "TOKENIZERS_")

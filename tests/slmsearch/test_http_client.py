@@ -17,16 +17,16 @@ from pydantic import SecretStr
 from slmsearch import http_client
 from slmsearch.config import EmbedderConfig, JudgeConfig, WorkerConfig
 from slmsearch.corpus.questions import Question
+from slmsearch.environments.planner.plan_prompt import DIRECT_SOLUTION, Task
+from slmsearch.environments.planner.worker import make_served_worker
+from slmsearch.episodes.sampler import Sampling
 from slmsearch.errors import ServiceError, SlmSearchError
 from slmsearch.evaluate.run import find_model
-from slmsearch.generate.openai_sampler import OpenAISampler
-from slmsearch.generate.sampler import Sampling
 from slmsearch.http_client import answers, list_models, read_completion
 from slmsearch.judge.clients import make_client
 from slmsearch.judge.llm import LlmJudge
-from slmsearch.planner.prompt import DIRECT_SOLUTION, Task
-from slmsearch.planner.worker import make_served_worker
 from slmsearch.retrieval.embedders import ServedEmbedder
+from slmsearch.sampling.openai_sampler import OpenAISampler
 
 LIMIT = 1 << 20
 TRIES = 1 + JudgeConfig.retries

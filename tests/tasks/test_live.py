@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from slmsearch.learn.reports import Collapse, StepReport
-from slmsearch.learn.samples import SampledEpisode, SampleKind
-from slmsearch.searcher.episode import Episode, StopReason, ToolCall, ToolResult, Turn
+from slmsearch.episodes.episode import Episode, StopReason, ToolCall, ToolResult, Turn
+from slmsearch.training.reports import Collapse, StepReport
+from slmsearch.training.samples import SampledEpisode, SampleKind
 from tasks import live, progress
 from tasks.live import TrainingProgress, TrainingView, live_view, trend
 from tasks.progress import LINE_SECONDS

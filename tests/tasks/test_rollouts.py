@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from slmsearch.config import RunConfig
-from slmsearch.learn.job import TrainJob
-from slmsearch.learn.reports import StepReport, make_report
-from slmsearch.learn.samples import SampledEpisode, SampleKind
+from slmsearch.training.job import TrainJob
+from slmsearch.training.reports import StepReport, make_report
+from slmsearch.training.samples import SampledEpisode, SampleKind
 from tasks import train as training
 from tasks.tracking import Tracker, open_tracker
 from tests.slmsearch.evaluate.builders import make, play, say, search
@@ -37,7 +37,7 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunConfig:
 
     monkeypatch.setenv("MLFLOW_ENABLE_ASYNC_TRACE_LOGGING", "false")  # as in the process of a flow
     monkeypatch.setattr(training, "train", train)
-    monkeypatch.setattr("slmsearch.learn.job.model_hash", lambda _: "model")
+    monkeypatch.setattr("slmsearch.training.job.model_hash", lambda _: "model")
     return RunConfig.model_validate({"paths": {"data_dir": str(tmp_path / "data"), "mlruns_dir": str(tmp_path / "mlruns")}})
 
 

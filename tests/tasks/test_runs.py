@@ -7,10 +7,10 @@ import pytest
 from slmsearch.config import RunConfig
 from slmsearch.errors import EvaluationError
 from slmsearch.evaluate.store import write_evaluation
-from slmsearch.learn.files import STEPS
-from slmsearch.learn.reports import append_report
 from slmsearch.report.page.render import run_charts, write_charts
 from slmsearch.report.page.results import AFTER, BEFORE
+from slmsearch.training.files import STEPS
+from slmsearch.training.reports import append_report
 from tasks.runs import find_run, load_results, make_page
 from tasks.tracking import RunRecord, Tracker, open_tracker
 from tests.slmsearch.report.page.synthetic import make_run

@@ -1,8 +1,8 @@
 from slmsearch.corpus.questions import Question
-from slmsearch.environments.rows import make_row
+from slmsearch.episodes.episode import Episode, StopReason, ToolCall, ToolResult, Turn
+from slmsearch.episodes.reward import Reward
+from slmsearch.episodes.rows import make_row
 from slmsearch.judge import Verdict
-from slmsearch.searcher.episode import Episode, StopReason, ToolCall, ToolResult, Turn
-from slmsearch.searcher.reward import Reward
 from tasks.traces import MAX_SPAN_CHARS, MAX_TURNS, episode_span, trace_tags
 
 QUESTION = Question("q1", "When was Mira born?", "1823", page_ids=("mira",), kind="one_hop", hops=1)

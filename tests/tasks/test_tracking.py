@@ -16,7 +16,7 @@ from typing import Any
 import mlflow
 import pytest
 
-from flows.cli.look import mlflow_run_url
+from flows.runtime.links import mlflow_run_url
 from slmsearch.config import PathsConfig, RunConfig, TrackingConfig
 from slmsearch.errors import ServiceError
 from tasks import owners, tracking

@@ -1,6 +1,6 @@
 """vLLM itself, on the CPU: everything here is marked `vllm` and skipped where it is not installed.
 
-The stand-ins of `tests/slmsearch/generate/fake_vllm.py` show what our code does with an engine; these tests show what the engine does.
+The stand-ins of `tests/slmsearch/sampling/fake_vllm.py` show what our code does with an engine; these tests show what the engine does.
 """
 
 import os

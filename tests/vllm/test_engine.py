@@ -9,10 +9,10 @@ import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from slmsearch.generate.engine_sampler import EngineSampler, Request
-from slmsearch.generate.sampler import Sampling
-from slmsearch.generate.torch_sampler import TorchSampler
-from slmsearch.generate.vllm import ColocatedEngine
+from slmsearch.episodes.sampler import Sampling
+from slmsearch.sampling.engine_sampler import EngineSampler, Request
+from slmsearch.sampling.torch_sampler import TorchSampler
+from slmsearch.sampling.vllm import ColocatedEngine
 
 TEMPERATURE = 0.7
 PROMPTS = [[{"role": "user", "content": f"Where is {name}?"}] for name in ("Mira", "Dunmar")]

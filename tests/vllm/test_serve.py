@@ -11,11 +11,11 @@ import psutil
 import pytest
 
 from slmsearch.config import PolicyConfig
-from slmsearch.generate.load import load_model
-from slmsearch.generate.openai_sampler import OpenAISampler
-from slmsearch.generate.sampler import Sampling
-from slmsearch.generate.torch_sampler import TorchSampler
-from slmsearch.serve.ports import free_port
+from slmsearch.episodes.sampler import Sampling
+from slmsearch.models.load import load_model
+from slmsearch.processes.ports import free_port
+from slmsearch.sampling.openai_sampler import OpenAISampler
+from slmsearch.sampling.torch_sampler import TorchSampler
 from tests.e2e.conftest import MODEL
 
 QUESTIONS = ("Where is Lower Kelvinen?", "When was Mira born?")

@@ -5,8 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from slmsearch.learn.files import LOG, STEPS
-from slmsearch.learn.reports import read_reports
+from slmsearch.training.files import LOG, STEPS
+from slmsearch.training.reports import read_reports
 
 STEPS_TRAINED = 3
 SETTINGS = {

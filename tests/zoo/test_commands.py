@@ -14,7 +14,7 @@ import pytest
 from openai import OpenAI
 
 from slmsearch.evaluate.store import load_rows
-from slmsearch.serve.ports import free_port
+from slmsearch.processes.ports import free_port
 from tests.zoo.conftest import Slmsearch, Zoo
 from tests.zoo.models import MAX_BYTES
 

@@ -11,23 +11,10 @@ from slmsearch.artifacts.files import replace_json
 from slmsearch.errors import ConfigError
 
 if TYPE_CHECKING:
-    from slmsearch.bench.gpu import Preset
-    from slmsearch.bench.result import Result
-    from slmsearch.bench.shapes import Shape
+    from slmsearch.extensions.bench.gpu import Preset
+    from slmsearch.extensions.bench.result import Result
+    from slmsearch.extensions.bench.shapes import Shape
 
-FORMER = {
-    "agreement": "docs/log.md has its figures; `make test PYTEST_ARGS=tests/e2e/test_served.py` plays episodes with every backend",
-    "algorithms": "docs/training.md has its figures; `slmsearch run train-and-eval --train.algorithm rloo` trains with another one",
-    "fusion": "docs/retrieval.md has its figures; `slmsearch retrieval-report` measures each way of ranking on your corpus",
-    "index": "docs/retrieval.md has its figures; manifest.json of every index version says how long its build took",
-    "learning": "docs/results.md has its figures; `slmsearch run train-and-eval --train.seed 1` trains with another seed",
-    "memory": "docs/training.md has its figures; `slmsearch bench gpu` compares planned with measured memory, with --device cpu here, too",
-    "reindex": "docs/retrieval.md has its figures; `slmsearch index list --json` says what each version embedded anew",
-    "sandbox": "docs/sandbox.md has its figures; `slmsearch sandbox test` runs programs through a live server",
-    "scale": "docs/retrieval.md has its figures; `slmsearch retrieval-report` measures searches in your index",
-    "up": "docs/operations.md has its figures; `slmsearch up` says when it is up",
-}
-"""Benchmarks that are decided, and where their figures are."""
 OVERLAY = "overlay-small"
 """Laid over a preset, it makes it small."""
 
@@ -46,11 +33,11 @@ def rollout(session: Session, shapes: tuple[str, ...], runs: int, device: str) -
 
     On a card also beside TRL with vLLM where that is installed, with how busy each side kept it. Exit code 3 where there is no card.
     """
-    from flows.cli.fetching import require_policy
-    from flows.cli.settings import load_config, preset_files
-    from slmsearch.bench.gpu import require_card
-    from slmsearch.bench.real import real_shape
-    from slmsearch.bench.rollout import run_rollout
+    from flows.runtime.fetching import require_policy
+    from flows.runtime.settings import load_config, preset_files
+    from slmsearch.extensions.bench.gpu import require_card
+    from slmsearch.extensions.bench.real import real_shape
+    from slmsearch.extensions.bench.rollout import run_rollout
     from slmsearch.models.known import path_of
 
     if device == "cuda":
@@ -72,8 +59,8 @@ def rollout(session: Session, shapes: tuple[str, ...], runs: int, device: str) -
 @click.option("--runs", type=click.IntRange(min=1), default=5, show_default=True, help="Counted updates of each side.")
 def sft(session: Session, model: str, runs: int) -> None:
     """Time supervised training of a real model beside TRL's SFTTrainer, each in its own process; writes sft.json."""
-    from flows.cli.fetching import require_policy
-    from slmsearch.bench.sft import run_sft
+    from flows.runtime.fetching import require_policy
+    from slmsearch.extensions.bench.sft import run_sft
     from slmsearch.models.known import path_of
 
     config = session.config
@@ -81,20 +68,11 @@ def sft(session: Session, model: str, runs: int) -> None:
     _finish(session, "sft", run_sft(require_policy(config), runs, session.say))
 
 
-@command(bench, "query")
-@click.option("--runs", type=click.IntRange(min=1), default=7, show_default=True, help="Counted rounds of each side.")
-def query(session: Session, runs: int) -> None:
-    """Time the encoding of one query beside the former way, and compare their first pages; writes query.json."""
-    from slmsearch.bench.query import run_query
-
-    _finish(session, "query", run_query(session.config, runs, session.say))
-
-
 @command(bench, "scaling")
 @click.option("--runs", type=click.IntRange(min=1), default=5, show_default=True, help="Counted steps of each group and length.")
 def scaling(session: Session, runs: int) -> None:
     """Time GRPO steps by size of the group and length of its episodes; writes scaling.json and scaling.svg."""
-    from slmsearch.bench.scaling import run_scaling
+    from slmsearch.extensions.bench.scaling import run_scaling
 
     figure = Path(session.config.paths.mlruns_dir) / "bench" / "scaling.svg"
     _finish(session, "scaling", run_scaling(runs, session.say, figure))
@@ -111,7 +89,7 @@ def gpu(session: Session, names: tuple[str, ...], layers: int, device: str) -> N
     """
     import tempfile
 
-    from slmsearch.bench.gpu import require_card, run_gpu
+    from slmsearch.extensions.bench.gpu import require_card, run_gpu
     from slmsearch.models.known import shipped_models
 
     if device == "cuda":
@@ -131,8 +109,8 @@ def trees(session: Session, runs: int, layers: int, device: str) -> None:
 
     Exit code 1 where their log-probabilities differ, so that training would not use trees; 3 where there is no card.
     """
-    from slmsearch.bench.gpu import require_card
-    from slmsearch.bench.trees import run_trees
+    from slmsearch.extensions.bench.gpu import require_card
+    from slmsearch.extensions.bench.trees import run_trees
 
     if device == "cuda":
         require_card("nothing to measure; --device cpu measures on the processor")
@@ -146,31 +124,18 @@ def trees(session: Session, runs: int, layers: int, device: str) -> None:
 @click.option("--regressions", type=click.IntRange(min=1), default=20, show_default=True, help="Planted falls of each policy and shape.")
 def nightly(session: Session, series: int, nights: int, regressions: int) -> None:
     """Count false alarms of the nightly comparison in quiet series, and planted falls of 5 points it finds; writes nightly.json."""
-    from slmsearch.bench.nightly import run_nightly
+    from slmsearch.extensions.bench.nightly import run_nightly
 
     _finish(session, "nightly", run_nightly(session.config.nightly, series, nights, regressions))
-
-
-@command(bench, "gate")
-@click.option(
-    "--simulations", type=click.IntRange(min=1), default=2000, show_default=True, help="Evaluations without a gain, and with one."
-)
-@click.option("--falls", type=click.IntRange(min=1), default=20, show_default=True, help="Planted falls of each policy and shape.")
-def gate(session: Session, simulations: int, falls: int) -> None:
-    """Would a test that may stop at any time serve promotion and the nightly as well, with fewer questions? Writes gate.json."""
-    from slmsearch.bench.gate import run_gate
-
-    config = session.config
-    _finish(session, "gate", run_gate(config.paths.evals, config.decision, config.nightly, simulations, falls))
 
 
 @command(bench, "monitor")
 @click.option("--runs", type=click.IntRange(min=1), default=200, show_default=True, help="Healthy runs of each preset.")
 def monitor(session: Session, runs: int) -> None:
     """Simulate healthy runs and planted collapses of every preset under the collapse monitor; writes monitor.json."""
-    from flows.cli.settings import load_config, preset_files
-    from slmsearch.bench.monitor import run_monitor
+    from flows.runtime.settings import load_config, preset_files
     from slmsearch.config import RunConfig
+    from slmsearch.extensions.bench.monitor import run_monitor
 
     presets = {"demo": RunConfig()}  # the defaults are the demo's
     presets |= {name: load_config([path], environment={}) for name, path in preset_files().items()}
@@ -181,9 +146,9 @@ def monitor(session: Session, runs: int) -> None:
 @click.option("--policy", help="As of `slmsearch serve searcher`.")
 def service(session: Session, policy: str | None) -> None:
     """Load a served searcher, watch its memory, send it bad requests and kill its model process; writes service.json."""
-    from flows.cli.settings import API_TOKEN
-    from slmsearch.bench.service import run_service
+    from flows.runtime.settings import API_TOKEN
     from slmsearch.corpus.store import build_corpus, load_questions
+    from slmsearch.extensions.bench.service import run_service
 
     config = session.config
     corpora, log = config.paths.corpora, Path(config.paths.mlruns_dir) / "bench" / "service.log"
@@ -202,8 +167,8 @@ def load_presets(names: Sequence[str] = ()) -> "list[Preset]":
     Raises:
         ConfigError: there is none of a name, or it is not for a GPU.
     """
-    from flows.cli.settings import load_config, preset_files
-    from slmsearch.bench.gpu import PUBLISHED, Preset
+    from flows.runtime.settings import load_config, preset_files
+    from slmsearch.extensions.bench.gpu import PUBLISHED, Preset
     from slmsearch.models.known import name_of
 
     presets, found = preset_files(), dict[str, Preset]()
@@ -223,14 +188,3 @@ def _finish(session: Session, name: str, result: "Result", negative: bool = Fals
     folder.mkdir(parents=True, exist_ok=True)
     replace_json(folder / f"{name}.json", result.values)
     session.finish({**result.values}, result.render(), negative)
-
-
-def _former(name: str, figures: str) -> None:
-    @command(bench, name, hidden=True, context_settings={"ignore_unknown_options": True})
-    @click.argument("rest", nargs=-1, type=click.UNPROCESSED)
-    def former(session: Session, rest: tuple[str, ...]) -> None:
-        raise ConfigError(f"`slmsearch bench {name}` is no command any more: {figures}")
-
-
-for _name, _figures in FORMER.items():
-    _former(_name, _figures)

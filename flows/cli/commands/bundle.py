@@ -36,7 +36,7 @@ def write(session: Session, target: Path, out: Path, max_mb: int | None) -> None
     Carry the folder to the other machine and start ./run.sh there: it installs without a network, checks the card, trains, and leaves one
     archive of results. torch is never carried. `slmsearch bundle` alone does the same.
     """
-    from flows.cli.settings import recordable
+    from flows.runtime.settings import recordable
     from slmsearch.artifacts.directories import replaced_directory
     from slmsearch.bundle.contents import collect_contents
     from slmsearch.bundle.target import parse_target

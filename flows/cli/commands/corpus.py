@@ -184,7 +184,7 @@ def current_index(config: "RunConfig") -> str:
 def _configured_index(config: "RunConfig") -> str:
     from slmsearch.config import CorpusConfig
     from slmsearch.corpus.store import build_corpus
-    from slmsearch.environments.indexed_corpus import name_index
+    from slmsearch.environments.searcher.indexed_corpus import name_index
 
     if config.corpus == CorpusConfig():
         return current_index(config)
@@ -223,13 +223,6 @@ def rollback(session: Session, key: str | None) -> None:
 
     before, after = roll_back(session.config.paths.index, key)
     session.finish({"before": before, "current": after}, f"current index version: {after} (before: {before or 'none'})")
-
-
-@command(index, "prune", hidden=True, context_settings={"ignore_unknown_options": True})
-@click.argument("rest", nargs=-1, type=click.UNPROCESSED)
-def prune(session: Session, rest: tuple[str, ...]) -> None:
-    """Name the command that removes index versions."""
-    raise click.UsageError("`slmsearch ops housekeeping --apply` removes index versions that nothing needs, by default after 14 days")
 
 
 @command(index, "push")

@@ -13,7 +13,7 @@ from slmsearch.foreign import one_line
 
 if TYPE_CHECKING:
     from slmsearch.config import RunConfig
-    from slmsearch.questions.make import Made
+    from slmsearch.made_questions.make import Made
     from slmsearch.report.documents import SeenPage
 
 
@@ -26,11 +26,12 @@ def ask(session: Session, question: str, policy: str | None) -> None:
     The champion answers; where nothing was promoted yet, the configured model. Exit code 1 if there is no answer.
     """
     from flows.cli import asking
+    from flows.stages.policy_choice import choose_searcher_policy
 
     text = one_line(question)
     if not text:
         raise click.UsageError("the question is empty")
-    spec = asking.find_policy(session, policy)
+    spec = choose_searcher_policy(session.config, policy, session.say)
     indexed = asking.open_indexed_corpus(session.config)
     session.say(f"{text}\n")
     episode = asking.ask(text, spec, indexed, session)
@@ -83,7 +84,7 @@ def questions(session: Session, from_corpus: bool, out: Path, limit: int, two_ho
     from flows.cli.commands.corpus import checked_corpus, render_findings
     from slmsearch.artifacts.files import replace_text
     from slmsearch.errors import CorpusError
-    from slmsearch.questions.make import NONE_MADE
+    from slmsearch.made_questions.make import NONE_MADE
 
     made = _make_questions(session.config.changed({"corpus.questions": None}), limit, two_hop, seed)
     counts = {"made": made.made, "kept": made.kept, "dropped": made.dropped, **({"faults": made.faults} if made.faults else {})}
@@ -106,9 +107,9 @@ def _make_questions(config: "RunConfig", limit: int, two_hop: int, seed: int) ->
     """Make questions about the configured pages; a language model writes some where one judges."""
     from flows.cli.asking import open_indexed_corpus
     from slmsearch.judge.clients import make_client
-    from slmsearch.questions.links import add_two_hop
-    from slmsearch.questions.make import Filters, make_questions
-    from slmsearch.questions.written import FORM, QuestionGenerator
+    from slmsearch.made_questions.links import add_two_hop
+    from slmsearch.made_questions.make import Filters, make_questions
+    from slmsearch.made_questions.written import FORM, QuestionGenerator
     from tasks.progress import Progress
 
     generator = QuestionGenerator(make_client(config.judge, FORM), config.judge) if config.judge.kind != "exact" else None

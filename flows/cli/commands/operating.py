@@ -85,7 +85,7 @@ def config(session: Session, presets: bool) -> None:
     """Print every setting as it is resolved; secrets are masked."""
     import yaml
 
-    from flows.cli.settings import masked, preset_files
+    from flows.runtime.settings import masked, preset_files
 
     if presets:
         found = {name: first_comment(path) for name, path in preset_files().items()}
@@ -117,9 +117,9 @@ def deploy(session: Session, pool_type: str, base_job_template: Path | None) -> 
 
     Runs of the deployments take the settings given here as their defaults.
     """
-    from flows.ops.api import require_api
     from flows.ops.deploying import deploy_flows
-    from flows.ops.pool import prepare_pool, read_template
+    from flows.runtime.api import require_api
+    from flows.runtime.pool import prepare_pool, read_template
 
     template, config = read_template(base_job_template) if base_job_template else None, session.config
     require_api(config.paths)
@@ -134,8 +134,8 @@ def deploy(session: Session, pool_type: str, base_job_template: Path | None) -> 
 @click.option("--check", is_flag=True, help="Only say whether the worker of this name reports; start nothing.")
 def worker(session: Session, name: str | None, limit: int, check: bool) -> None:
     """Run what is submitted to the pool; SIGTERM and Ctrl-C cancel its flow runs and wait for them."""
-    from flows.ops.api import require_api
     from flows.ops.worker import check_worker, serve_worker, worker_name
+    from flows.runtime.api import require_api
 
     config, name = session.config, name or worker_name()
     require_api(config.paths)
@@ -174,7 +174,7 @@ def reconcile(session: Session) -> None:
 
     `slmsearch up` does it all the time, the deployment `reconcile` every night. Run it before a worker of your own is started.
     """
-    from flows.ops.api import prefect_api
+    from flows.runtime.api import prefect_api
 
     with prefect_api(session.config.paths):
         from flows.reconcile import reconcile_here

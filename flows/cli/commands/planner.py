@@ -9,7 +9,7 @@ from flows.cli.session import FOLDER, Session, cli, command, option
 
 if TYPE_CHECKING:
     from slmsearch.config import RunConfig
-    from slmsearch.searcher.episode import Episode
+    from slmsearch.episodes.episode import Episode
 
 
 @cli.group()
@@ -52,7 +52,7 @@ _card = click.option(
 @_card
 def export_merge(session: Session, adapter_path: Path, out: Path, dtype: str, model_card: Path | None) -> None:
     """Merge an adapter into its base; says how far the merged log-probabilities are from those of base and adapter."""
-    from slmsearch.learn.export import MAX_DIFFERENCE, merge
+    from slmsearch.training.export import MAX_DIFFERENCE, merge
 
     card = make_card(adapter_path, out.name, session.config, model_card, merged=True)
     merged = merge(adapter_path, out, dtype=dtype, card=card)
@@ -74,8 +74,8 @@ def export_push(
     """Send an adapter, or the merged model, to the Hub. The token comes from HF_TOKEN and from nowhere else."""
     import tempfile
 
-    from flows.cli.settings import read_environment
-    from slmsearch.learn.export import collect_adapter, list_files, merge, push
+    from flows.runtime.settings import read_environment
+    from slmsearch.training.export import collect_adapter, list_files, merge, push
 
     environment, private, dry_run = read_environment(), flags["private"], flags["dry_run"]
     card = make_card(adapter_path, repo_name.rpartition("/")[2], session.config, model_card, flags["merged"])
@@ -111,7 +111,7 @@ def infer(
     """Ask a served model: it plans and the configured worker solves, or it searches the configured corpus."""
     from pydantic import SecretStr
 
-    from flows.cli.settings import read_environment
+    from flows.runtime.settings import read_environment
     from slmsearch.evaluate.run import ask_served, find_model
 
     key = read_environment().get("OPENAI_API_KEY", "none")
@@ -145,7 +145,7 @@ def transcribe(episode: "Episode") -> str:
 
 def make_card(adapter: Path, name: str, config: "RunConfig", own: Path | None, merged: bool) -> str:
     """Return the user's model card, or one made from the run that left this adapter."""
-    from slmsearch.learn.export import find_base, find_run, write_card
+    from slmsearch.training.export import find_base, find_run, write_card
 
     base = find_base(adapter)
     if own is not None:

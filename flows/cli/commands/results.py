@@ -14,7 +14,7 @@ from slmsearch.foreign import one_line
 if TYPE_CHECKING:
     from slmsearch.lineage.graph import Step
     from slmsearch.lineage.verify import Verified
-    from slmsearch.service.feedback import Feedback
+    from slmsearch.serving.api.feedback import Feedback
     from tasks.lineage import Lineage
 
 TOLD = {
@@ -44,7 +44,7 @@ def report(session: Session, runs: tuple[str, ...], output: Path | None, episode
     MLflow. --figure draws reward, right answers, tool calls, entropy, KL and held-out reward over the training as a picture, those of
     several runs in the same axes, and makes no page.
     """
-    from flows.cli.look import short_path
+    from flows.runtime.links import short_path
     from tasks.runs import make_figure, make_page
 
     if figure is not None:
@@ -82,7 +82,7 @@ def corrections(session: Session) -> None:
     A correct answer is a question for the next `slmsearch learn`: accepted if the answer stands in its section, the question finds that
     page, and no other question asks the same.
     """
-    from slmsearch.service.feedback import FeedbackLog
+    from slmsearch.serving.api.feedback import FeedbackLog
     from tasks.learn import corrections_learnt
 
     log = FeedbackLog(session.config.paths.feedback)
@@ -174,8 +174,8 @@ def rollback(session: Session, reason: str) -> None:
 @click.option("--reason", help="Why; recorded with the night.")
 def nights(session: Session, accept: str | None, reason: str | None) -> None:
     """List the nightly evaluations, newest first: state, scores, what fell."""
-    from flows.cli.text import nights_table
     from slmsearch.evaluate.nights import load_nights
+    from slmsearch.report.night_tables import nights_table
     from tasks.nights import accept_night, nights_dir
 
     if accept is not None:

@@ -9,8 +9,8 @@ import click
 from flows.cli.session import Session, cli, command
 
 if TYPE_CHECKING:
-    from slmsearch.sandbox.checks import Finding
-    from slmsearch.sandbox.suite import SuiteResult
+    from slmsearch.extensions.sandbox.checks import Finding
+    from slmsearch.extensions.sandbox.suite import SuiteResult
 
 PARTS = ("escapes", "tools", "scripted")
 
@@ -70,7 +70,7 @@ def test(session: Session, parts: tuple[str, ...]) -> None:
 def run_escapes(session: Session) -> "SuiteResult":
     """Run the escape suite on the configured engine."""
     from flows.ops.sandbox import configured_engine, state_dir
-    from slmsearch.sandbox.suite import LIMITS, run_suite
+    from slmsearch.extensions.sandbox.suite import LIMITS, run_suite
 
     engine = configured_engine(session.config.changed({"sandbox.limits": LIMITS}))
     return run_suite(state_dir(session.config.paths), engine=engine, say=session.say)
@@ -79,10 +79,10 @@ def run_escapes(session: Session) -> "SuiteResult":
 def check_corpus_tools(session: Session) -> "list[Finding]":
     """Check the configured corpus, or a small world, through the server that is up, or one of its own."""
     from flows.ops.sandbox import small_world, some_sandbox
-    from slmsearch.environments.indexed_corpus import open_indexed_corpus
-    from slmsearch.sandbox.checks import check_tools
-    from slmsearch.sandbox.client import with_token
-    from slmsearch.sandbox.sessions import IndexedCorpus
+    from slmsearch.environments.searcher.indexed_corpus import open_indexed_corpus
+    from slmsearch.extensions.sandbox.checks import check_tools
+    from slmsearch.extensions.sandbox.client import with_token
+    from slmsearch.extensions.sandbox.sessions import IndexedCorpus
 
     config = small_world(session.config)
     opened = open_indexed_corpus(config)
@@ -94,8 +94,8 @@ def check_corpus_tools(session: Session) -> "list[Finding]":
 def check_scripted_tools(session: Session) -> "list[Finding]":
     """Check a server with scripted tools, in this process."""
     from flows.ops.sandbox import configured_engine
-    from slmsearch.sandbox.checks import ScriptedTools, check_scripted
-    from slmsearch.sandbox.server import Service, live_server
+    from slmsearch.extensions.sandbox.checks import ScriptedTools, check_scripted
+    from slmsearch.extensions.sandbox.server import Service, live_server
 
     config = session.config.sandbox
     with live_server(Service(config, configured_engine(session.config), lambda indexed: ScriptedTools())) as address:

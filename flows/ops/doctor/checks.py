@@ -10,9 +10,9 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from flows.ops.pool import POOL
-from flows.ops.process_environment import DEFAULTS
-from slmsearch.serve.request import is_loopback
+from flows.runtime.pool import POOL
+from flows.runtime.process_environment import DEFAULTS
+from slmsearch.serving.engines.request import is_loopback
 from tasks.owners import BEATS, HEARTBEAT
 
 Severity = Literal["error", "warning"]

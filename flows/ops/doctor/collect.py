@@ -12,11 +12,11 @@ import httpx
 import psutil
 from packaging.utils import canonicalize_name
 
-from flows.cli.settings import read_environment
-from flows.ops.api import SERVER, client_of, find_up, record_files
 from flows.ops.doctor.checks import Facts, Listener, PrefectFacts, Watch
-from flows.ops.pool import POOL
 from flows.ops.up import POINTER, is_dead_pointer
+from flows.runtime.api import SERVER, client_of, find_up, record_files
+from flows.runtime.pool import POOL
+from flows.runtime.settings import read_environment
 from slmsearch.artifacts.directories import find_abandoned, remove_abandoned
 from slmsearch.config import PathsConfig, RunConfig
 from slmsearch.errors import SlmSearchError

@@ -130,9 +130,12 @@ def _is_layout(table: Tag) -> bool:
     if any(cell.name == "th" for cell in own):
         return False
     rows = {id(cell.parent) for cell in own}
-    if len(own) <= len(rows):
+    full = [id(cell.parent) for cell in own if cell.get_text(strip=True)]
+    if len(own) <= len(rows) or (full and len(full) == len(set(full))):
         return True
     for cell in own:
+        if len(rows) == 1 and len([block for block in cell.find_all(_INLINE_BLOCKS) if block.find(_INLINE_BLOCKS) is None]) > 1:
+            return True
         if cell.find(["table", "hr", *HEADINGS]) is not None:
             return True
         if any(code.get_text().strip().count("\n") > 2 for code in cell.find_all("pre")):
@@ -178,10 +181,9 @@ def keep_apart(page: Inventory) -> None:
         link = tag.find("a", href=True) or tag.find_parent("a", href=True)
         if isinstance(link, Tag):
             _bracket(tag, link)
-    for role in ("doc-noteref",):
-        for tag in page.with_role(role):
-            if tag.find_parent("sup") is None and tag.find("sup") is None:
-                _bracket(tag, tag)
+    for tag in page.all(["a"]):
+        if "noteref" in f"{tag.get('role')} {tag.get('epub:type')}" and tag.find_parent("sup") is None and tag.find("sup") is None:
+            _bracket(tag, tag)
 
 
 def _separate(tag: Tag, following: Tag) -> None:

@@ -14,7 +14,9 @@ from slmsearch.corpus.documents.inventory import HEADINGS
 from slmsearch.corpus.documents.text import one_line
 
 MIN_CHARS = 140
-"""Letters and digits that the definitions of consecutive lists must have on average to become sections, and a text after them."""
+"""Letters and digits that the definitions of consecutive lists must have on average to become sections."""
+MIN_CHARS_AFTER = 60
+"""That a text after them must have to stand under the heading above them, not in the last of them."""
 INLINE = frozenset({"code", "a", "span", "em", "i", "b", "strong", "tt", "kbd", "samp", "var", "abbr"})
 """What a definition may begin with on the line of its term."""
 MAX_NAME_CHARS = 80
@@ -154,7 +156,7 @@ def _go_on_after(last: Tag, part: Tag, heading: _Heading) -> None:
     while following is not None and not _begins_anew(following):
         size += _letters(following)
         following = _following(following)
-    if first is not None and size >= MIN_CHARS:
+    if first is not None and size >= MIN_CHARS_AFTER:
         first.insert_before(_tag(f"h{min(heading.level + 1, 6)}", heading.name))
 
 

@@ -1,5 +1,6 @@
 """What tongues of Markdown add to it, as plain Markdown: Obsidian, mdBook, Hugo, Jekyll, MkDocs, Docusaurus, MyST, kramdown, MDX."""
 
+import html
 import re
 from collections.abc import Callable, Iterator
 
@@ -31,25 +32,40 @@ _WIKI = re.compile(r"\[\[([^\[\]|]+)(?:\|([^\[\]]+))?\]\]")
 _ROLE = re.compile(r"\{[\w:+.-]+\}`([^`<>]*?)(?:\s*<[^<>`]*>)?`")
 _SITE_INCLUDE = re.compile(r"\{\{\s*[<%]\s*(?:include|readfile|readFile)\s+(?:file=)?\"([^\"]+)\"[^{}]*[>%]\s*\}\}")
 _CODE_PAIR = re.compile(
-    r"\{\{\s?<\s?(highlight|code|code-toggle|codeblock)\b\s?(\w*)(?![\w=])[^{}]*>\s?\}\}\n?(.{0,20000}?)\n?\{\{\s?<\s?/\s?\1\s?>\s?\}\}"
+    r"\{\{\s?<\s?(highlight|code|code-toggle|codeblock)\b\s?(\w*)(?![\w=])[^{}]*(?<!/)>\s?\}\}\n?(.{0,20000}?)\n?\{\{\s?<\s?/\s?\1\s?>\s?\}\}"
     r"|\{%-?\s?(highlight|codeblock)\s+(\w*)[^%]*%\}\n?(.{0,20000}?)\n?\{%-?\s?end\4\s?-?%\}",
     re.DOTALL,
 )
-_SHORTCODE = re.compile(r"\{\{\s?(?:<|%)\s?(?!/\*).{0,500}?(?:>|%)\s?\}\}|\{%.{0,500}?%\}")
+_SHORTCODE = re.compile(r"(\]\(\s*)?(?:\{\{\s?(?:<|%)\s?(?!/\*)(.{0,500}?)(?:>|%)\s?\}\}|\{%(.{0,500}?)%\})")
+_STRETCHED = re.compile(
+    r"\{\{\s?[<%](?!\s?/?\*)[^{}\n]*\n[^{}]{0,1000}[>%]\s?\}\}"
+    r"|</?[A-Za-z][\w.:-]*(?:\s+[\w:@.-]+(?:\s*=\s*(?:\"[^\"<>]*\"|'[^'<>]*'|[^\s\"'<>=`]+))?)*\s*/?>"
+)
+"""A shortcode over several lines, or a tag."""
+_OPEN_MARK = re.compile(r"(?:<|\{\{)[^<>{}\n]*\n")
+_BLOCK_MARK = re.compile(r"```|~~~|^\s*(?:!!!|\?\?\?|===|:::)")
+_BLOCK_ID = re.compile(r"(?:^|\s+)\^(?=[\d-]*[A-Za-z])[A-Za-z\d-]{2,}\s*$")
+_MARK = re.compile(r"[\[{<&^]|^\(|[tT][oO][cC]")
+"""What a line has that is not plain."""
+_SHOWN = re.compile(r"\b(?:caption|title|text|label|summary)\s*=\s*(?:\"(?![a-z]+:)([^\"]+)\"|'(?![a-z]+:)([^']+)')")
+_TERM = re.compile(r"\s*[\w-]*(?:term|gloss|abbr)[\w-]*\s+\"?([^\"=/]+?)\"?[\s/]*")
+_VERSION = re.compile(r"\s*([a-z][a-z-]*)\s+\"?(v?\d+(?:\.\d+)+)\"?[\s/]*")
 _ESCAPED_SHORTCODE = re.compile(r"\{\{\s?([<%])/\*(.{0,500}?)\*/([>%])\s?\}\}")
 _LIQUID = re.compile(r"\{\{(?![#<%]).{0,500}?\}\}")
 _IAL = re.compile(r"\s*\{:[^{}]*\}\s*$")
 _ATTRIBUTES = re.compile(r"\s*\{[#.][\w: .#=\"'-]*\}\s*$")
 _TOC = re.compile(r"^\s*(?:\[TOC\]|\[\[_?TOC_?\]\]|\$\{toc\}|- TOC|\* TOC|1\. TOC)\s*$", re.IGNORECASE)
 _TARGET = re.compile(r"^\([\w .:-]+\)=\s*$")
-_DEFINITION = re.compile(r" {0,3}\[(?!\^)([^\]]+)\]:\s+<?(\S+?)>?(?:\s+(?:\"[^\"]*\"|'[^']*'|\([^()]*\)))?\s*$")
+_DEFINITION = re.compile(r" {0,3}\[(?!\^)([^\]]+)\]:\s+<?(\{\{[^{}]*\}\}|\S+?)>?(?:\s+(?:\"[^\"]*\"|'[^']*'|\([^()]*\)))?\s*$")
 _REFERENCE = re.compile(r"\[([^\[\]]+)\]\[([^\[\]]*)\]")
 _BREAK = re.compile(r"<br\s*/?>", re.IGNORECASE)
 _TAG = re.compile(
-    r"</?(?:a|abbr|b|big|center|cite|del|details|div|em|figcaption|figure|font|i|iframe|img|ins|kbd|mark|p|picture|q|s|samp|section|small|"
-    r"source|span|strike|strong|sub|summary|sup|u|var|video|wbr)\b(?:\s[^<>]*)?/?>|<!--.*?-->",
+    r"</?(?:a|abbr|acronym|b|bdi|big|center|cite|del|dfn|details|div|em|figcaption|figure|font|i|iframe|img|ins|kbd|mark|p|picture|q|s|samp|section|small|"
+    r"source|span|strike|strong|sub|summary|sup|time|tt|u|var|video|wbr)\b(?:\s[^<>]*)?/?>|<!--.*?-->",
     re.IGNORECASE,
 )
+_CODE_TAG = re.compile(r"<code\b[^<>]*>([^<`]*)</code>|</?code\b[^<>]*>", re.IGNORECASE)
+_ENTITY = re.compile(r"&(?:#\d{1,7}|#[xX][\da-fA-F]{1,6}|[A-Za-z]\w{1,31});")
 _COMPONENT = re.compile(r"</?(?:[A-Z][\w.]*)\b[^<>]*/?>|</?>|\{/\*.*?\*/\}")
 _LABEL = re.compile(r"""\b(?:label|title|summary)=(?:"([^"]+)"|'([^']+)')""")
 _MODULE_LINE = re.compile(
@@ -62,6 +78,8 @@ def convert_blocks(text: str, include: Include, dropped: list[Dropped], is_mdx: 
     """Convert what is written over several lines: included files, comments, directives, notes, tabs."""
     if "{{" in text or "{%" in text:
         text = _with_included(text, include, dropped)
+    if _OPEN_MARK.search(text):
+        text = _outside_code(text, lambda part: _STRETCHED.sub(_on_one_line, part))
     if "<!--" in text:
         text = _outside_code(text, lambda part: _COMMENT.sub(lambda found: found[1] or "", part))
     if "%%" in text:
@@ -74,6 +92,10 @@ def convert_blocks(text: str, include: Include, dropped: list[Dropped], is_mdx: 
     return "\n".join(lines)
 
 
+def _on_one_line(mark: re.Match[str]) -> str:
+    return mark[0] if "\n\n" in mark[0] else " ".join(mark[0].split("\n"))
+
+
 def _with_targets(text: str) -> str:
     """Write links by reference, whose definitions stand elsewhere, as links."""
     targets: dict[str, str] = {}
@@ -83,7 +105,7 @@ def _with_targets(text: str) -> str:
 
     def linked(link: re.Match[str]) -> str:
         target = targets.get((link[2] or link[1]).casefold())
-        return f"[{link[1]}]({target})" if target else link[0]
+        return link[0] if not target else link[1] if target.startswith("{{") else f"[{link[1]}]({target})"
 
     return _outside_code(text, lambda part: _REFERENCE.sub(linked, part)) if targets else text
 
@@ -128,6 +150,8 @@ def _wanted_part(text: str, wanted: list[str]) -> str:
 
 def _outside_code(text: str, change: Callable[[str], str]) -> str:
     """Change the parts of a text that are not between code fences."""
+    if "```" not in text and "~~~" not in text:
+        return change(text)
     made, waiting, fence = list[str](), list[str](), ""
     for line in text.split("\n"):
         mark = read_fence(line)
@@ -149,8 +173,9 @@ def _unfenced_directives(lines: list[str]) -> Iterator[str]:
     while number < len(lines):
         line = lines[number]
         number += 1
-        mark = read_fence(line)
-        if mark:
+        if not _BLOCK_MARK.search(line):
+            yield line
+        elif mark := read_fence(line):
             end = _fence_end(lines, number, mark["fence"])
             body, directive = lines[number:end], _DIRECTIVE.match(mark["info"].strip())
             number = end + 1
@@ -239,11 +264,16 @@ def convert_lines(lines: list[str], dropped: list[Dropped], is_site: bool) -> li
     """Convert lines that hold neither headings nor code, each on its own."""
     made = []
     for line in lines:
+        if not _MARK.search(line):
+            made.append(escape_heading(line.rstrip()))
+            continue
         if _TOC.match(line) or _TARGET.match(line) or _DEFINITION.match(line):
             continue
         if found := _CALLOUT.match(line):
             line = f"{found[1]}{found[3] or found[2].capitalize()}:"
-        converted = _outside_spans(line, lambda part: _convert_part(part, dropped, is_site)).rstrip()
+        converted = _outside_spans(_BLOCK_ID.sub("", line), lambda part: _convert_part(part, dropped, is_site)).rstrip()
+        if converted.lstrip().startswith("|") and line.startswith("&"):  # an empty cell
+            converted = f"| {converted.lstrip()}"
         if not _DEFINITION.match(converted):
             made.append(escape_heading(converted))
     return made
@@ -254,11 +284,38 @@ def _convert_part(text: str, dropped: list[Dropped], is_site: bool) -> str:
         text = _WIKI.sub(_wiki_text, _EMBED.sub(lambda found: _embedded(found, dropped), text))
     if "{" in text:
         text = _IAL.sub("", text)
-        for mark in (_SHORTCODE, *([_LIQUID] if is_site else [])):
-            dropped += [("shortcode", found[:SHOWN_CHARS]) for found in mark.findall(text)]
-            text = mark.sub("", text)
+        text = _SHORTCODE.sub(lambda found: _shortcode(found, dropped), text)
+        if is_site:
+            dropped += [("shortcode", found[:SHOWN_CHARS]) for found in _LIQUID.findall(text)]
+            text = _LIQUID.sub("", text)
         text = _ATTRIBUTES.sub("", _ESCAPED_SHORTCODE.sub(r"{{\1\2\3}}", text))
-    return _TAG.sub("", _BREAK.sub(" ", text)) if "<" in text else text
+    if "<" in text:
+        text = _CODE_TAG.sub(lambda tag: f"`{tag[1]}`" if tag[1] else "", _TAG.sub("", _BREAK.sub(" ", text)))
+    return _ENTITY.sub(_character, text) if "&" in text else text
+
+
+def _character(entity: re.Match[str]) -> str:
+    """Return what an entity stands for; a bar would end a cell of a table, and a line's first `#` begin a heading."""
+    character = html.unescape(entity[0]).replace("\u00a0", " ")
+    return f"\\{character}" if character == "|" else character
+
+
+def without_shortcodes(text: str, dropped: list[Dropped]) -> str:
+    """Return a text with what its shortcodes say."""
+    return _outside_spans(text, lambda part: _SHORTCODE.sub(lambda found: _shortcode(found, dropped), part)) if "{" in text else text
+
+
+def _shortcode(code: re.Match[str], dropped: list[Dropped]) -> str:
+    """Return what a shortcode says in its arguments: a caption, a term, since when something is; one that says nothing is dropped."""
+    inside = code[2] or code[3] or ""
+    shown = [double or single for double, single in _SHOWN.findall(inside)]
+    if found := _TERM.fullmatch(inside):
+        shown = [found[1]]
+    elif found := _VERSION.fullmatch(inside):
+        shown = [f"{found[1].replace('-', ' ').capitalize()} {found[2]}"]
+    if not shown or code[1]:
+        dropped.append(("shortcode", code[0].removeprefix(code[1] or "")[:SHOWN_CHARS]))
+    return code[1] or ", ".join(shown)
 
 
 def _outside_spans(line: str, change: Callable[[str], str]) -> str:

@@ -19,3 +19,5 @@ class Document(NamedTuple):
     """What else it says of itself, as JSON has it: `date`, `tags` ..."""
     dropped: Sequence[Sequence[str]] = ()
     """What was left out of it on purpose: kind (`navigation`, `hidden sheet` ...) and text."""
+    full_title: str = ""
+    """The title with the name of its site, where the format gives one that may have it."""

@@ -31,11 +31,12 @@ def epub_to_markdown(data: bytes) -> Document:
         if path not in archive.namelist():
             raise NotTakenError(Reason.BROKEN, "its package file is missing")
         package = _parse(archive, path)
+        title = next(filter(None, (one_line(title.text or "") for title in _find(package, "title"))), "")
         parts, dropped = list[str](), list[tuple[str, str]]()
         for name, is_contents in _spine(package, posixpath.dirname(path)):
             if name not in archive.namelist():
                 continue
-            page = convert_page(decode_page(_read(archive, name)))
+            page = convert_page(decode_page(_read(archive, name)), title)
             if page is None or is_contents:
                 dropped.append(("contents", name))
                 continue
@@ -43,8 +44,7 @@ def epub_to_markdown(data: bytes) -> Document:
             dropped += [(kind, text) for kind, text in page.dropped]
             if sum(map(len, parts)) > MAX_CHARS:
                 raise NotTakenError(Reason.LONG)
-    titles = [one_line(title.text or "") for title in _find(package, "title")]
-    return Document(next(filter(None, titles), ""), checked_text("\n\n".join(filter(None, parts))), _metadata(package), dropped)
+    return Document(title, checked_text("\n\n".join(filter(None, parts))), _metadata(package), dropped)
 
 
 def _read(archive: zipfile.ZipFile, name: str) -> bytes:

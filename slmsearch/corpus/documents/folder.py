@@ -171,7 +171,7 @@ def _make_pages(found: list[tuple[Entry, Document]], ids: Mapping[str, str]) -> 
     listed = listed_titles(dict(zip(places, contents, strict=True)))
     named = zip(found, places, contents, strict=True)
     names = [name_page(place, document.title, content, listed.get(place, "")) for (_, document), place, content in named]
-    titles = without_site(names)
+    titles = without_site(names, [document.full_title for _, document in found])
     pages = []
     for (entry, document), place, title, told, content in zip(found, places, titles, tell_apart(titles, places), contents, strict=True):
         metadata = {"path": place, **document.metadata}

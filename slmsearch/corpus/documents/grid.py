@@ -23,6 +23,8 @@ def write_table(table: Tag, text_of: Callable[[Tag], str]) -> str:
     filled = [[cell for cell in row if cell] for row in grid]
     if sum(map(bool, filled)) < 2 or max(map(len, filled), default=0) < 2:
         paragraphs = [" | ".join(cells) for cells in filled]
+    elif not headers and "(" in grid[0] and any(")" in row for row in grid):  # a signature, aligned
+        paragraphs = [f"`{' '.join(cell for cells in filled for cell in cells)}`"]
     else:
         paragraphs = [grid_to_markdown(grid, headers)]
     return "\n\n".join(filter(None, (*_strays(table), *captions, *titles, *paragraphs)))

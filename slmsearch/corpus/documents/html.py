@@ -124,8 +124,8 @@ def html_to_markdown(data: bytes) -> Document:
     return document
 
 
-def convert_page(text: str) -> Document | None:
-    """Convert a page of HTML or a chapter of a book; None where it only leads elsewhere.
+def convert_page(text: str, book: str = "") -> Document | None:
+    """Convert a page of HTML or a chapter of a book with a title; None where it only leads elsewhere.
 
     Raises:
         NotTakenError: it is nested too deeply.
@@ -135,6 +135,8 @@ def convert_page(text: str) -> Document | None:
         raise NotTakenError(Reason.NESTED, f"more than {MAX_DEPTH} elements inside each other")
     page = Inventory(soup)
     names = read_names(page)
+    if names.title.casefold() == book.casefold():
+        names = names._replace(title="")
     keep_apart(page)
     open_panels(page)
     drop_navigation(page)
@@ -149,7 +151,7 @@ def convert_page(text: str) -> Document | None:
     content = _convert(part).translate(_NO_WIDTH)
     if title and content and not any(line.startswith("# ") for line in content.split("\n")):
         content = f"# {title}\n\n{content}"
-    return Document(title, content, names.metadata, page.dropped)
+    return Document(title, content, names.metadata, page.dropped, names.title)
 
 
 def _plain_code(page: Inventory, part: Tag) -> None:
@@ -157,16 +159,37 @@ def _plain_code(page: Inventory, part: Tag) -> None:
     for table in part.find_all("table", class_=re.compile(r"highlight(?:table|-table)?$")):
         for tag in (table, *table.find_all(["tbody", "tr", "td", "th"])):
             tag.name = "div"  # beside line numbers, which are gone
+    for box in part.find_all("div", class_="fragment"):
+        if all(tag.name == "div" for tag in box.find_all(recursive=False)):  # a line each
+            box.name = "pre"
+            for line in box.find_all("div"):
+                line.name = "span"
+                line.append("\n")
     for code in part.find_all(["pre", "code"]):
         if code.name == "pre":
-            numbers = [span for span in code.find_all("span") if span.get_text().strip().isdigit()]
-            lines = code.get_text().strip("\n").count("\n") + 1
-            if lines > 1 and [int(span.get_text()) for span in numbers[:lines]] == list(range(1, lines + 1)):
-                page.dropped.append(("line numbers", " ".join(span.get_text().strip() for span in numbers[:lines])[:SHOWN_CHARS]))
-                for span in numbers[:lines]:
-                    span.clear()
+            numbers = _line_numbers(code)
+            if numbers:
+                page.dropped.append(("line numbers", " ".join(span.get_text().strip() for span in numbers)[:SHOWN_CHARS]))
+            for span in numbers:
+                span.clear()
         if code.string is None and (code.name == "pre" or code.find(["sup", "sub", "p", "div", "pre"]) is None):
             code.string = code.get_text()
+
+
+def _line_numbers(code: Tag) -> list[Tag]:
+    """Return the elements that number the lines of code: one begins each line, and they count up."""
+    found, at_start = list[Tag](), True
+    for element in code.descendants:
+        if isinstance(element, Tag):
+            if at_start and element.name == "span" and element.get_text().strip().isdecimal():
+                found.append(element)
+                at_start = False
+        elif str(element).strip() or "\n" in str(element):
+            at_start = "\n" in str(element) and not str(element).rpartition("\n")[2].strip()
+    text = code.get_text().strip("\n")
+    values = [int(span.get_text()) for span in found]
+    is_numbered = len(found) > 1 and len(found) == text.count("\n") + 1 and values == list(range(values[0], values[0] + len(values)))
+    return found if is_numbered and sum(map(str.isalnum, text)) > sum(len(span.get_text().strip()) for span in found) else []
 
 
 def decode_page(data: bytes) -> str:

@@ -10,6 +10,9 @@ from slmsearch.corpus.documents.navigation import drop_site_names
 from slmsearch.corpus.documents.text import one_line
 
 _SEPARATOR = re.compile(r"\s+(?:[-\u2013\u2014|\u00b7\u2022\u00bb\u203a]|::)\s+|\s*:\s+")
+_FIRST_SECTION = re.compile(r"1(?:\.0)?[.)]?\s")
+_PARAMETERS = re.compile(r"\s*<.*>$")
+"""Of a generic class."""
 _BRACKETS = re.compile(r"(.*\S)\s*\(([^()]*)\)$", re.DOTALL)
 _FACTS = {"author": "author", "article:published_time": "date", "date": "date", "dcterms.date": "date"}
 _FIRST = 3
@@ -43,6 +46,8 @@ def place_title(names: Names, page: Inventory, part: Tag) -> str:
     title = _without_site(names)
     firsts = [heading for heading in headings if heading.name == "h1"]
     found = firsts[0] if len(firsts) == 1 else None
+    if found is not None and title and _FIRST_SECTION.match(_text(found)) and not _says(_text(found), title, names.title):
+        found = None
     if found is None or _text(found).casefold() in names.sites or _is_part_of(names.title, _text(found)):
         matching = [heading for heading in headings[:_FIRST] if _says(_text(heading), title, names.title)]
         found = next((heading for heading in matching if heading is not found), found)
@@ -88,7 +93,7 @@ def _is_part_of(title: str, text: str) -> bool:
 
 def _says(heading: str, title: str, whole: str) -> bool:
     """Tell whether a heading says what the title says, the site's name aside."""
-    plain, wanted = " ".join(heading.split()).casefold(), " ".join(title.split()).casefold()
+    plain, wanted = _PARAMETERS.sub("", " ".join(heading.split()).casefold()), " ".join(title.split()).casefold()
     if not wanted:
         return False
     if plain == wanted or any(plain == wanted[: found.start()].strip() for found in _SEPARATOR.finditer(wanted)):
@@ -99,11 +104,16 @@ def _says(heading: str, title: str, whole: str) -> bool:
 
 def _first_line(part: Tag, title: str, whole: str) -> Tag | None:
     """Return the block before all others that says the title, or is marked as one where the page has none."""
-    for tag in part.find_all(["p", "div", "span"], limit=20):
+    for tag in part.find_all(["p", "div", "span"], limit=40):
         text = _text(tag)
         if not text:
             continue
         if text.casefold() == title.casefold() and tag.find(["p", "div"]) is None:
+            return tag
+        boxes = tag.find_all("div", recursive=False) if "title" in tag.get_attribute_list("class") else []
+        own = one_line("".join(child.get_text() for child in tag.children if child not in boxes)) if boxes else ""
+        if own and _is_part_of(whole, own):
+            tag.insert_after(*(box.extract() for box in boxes))
             return tag
         if "title" in tag.get_attribute_list("class") and (_is_part_of(whole, text) if title else tag.name == "p"):
             return tag

@@ -17,6 +17,7 @@ _CODE_BEGINS, _CODE_ENDS = {"nf", "EX", "Vb", "CS", "DS"}, {"fi", "EE", "Ve", "C
 _FONTS = {"B", "I", "SM", "SB", "R", "CW"}
 _ALTERNATING = {"BR", "RB", "BI", "IB", "IR", "RI"}
 _NO_TEXT = {"IX", "PD", "DT", "UC", "AT", "AS", "VS", "VE", "BS", "BE", "UE", "ME", "TH", "PU", "XX", "EQ", "EN", "Id"}
+_BULLETS = frozenset("\u2022*o-\u00b7+\u25cb\u25a1\u2013\u2014")
 _NAMES = re.compile(r"## [^\n]+\n+((?:[^\n]+\n)*?[^\n]*?)\s[-\u2013\u2014]+\s+([^\n]+(?:\n[^\n]+)*)")
 """What a page begins with: names, a dash, and what they are."""
 _LOOSE = re.compile(r"[\s_-]+")
@@ -102,7 +103,7 @@ class _ManReader:
             self._add(f"[{' '.join(arguments)}]")
         elif name in _ALTERNATING:
             self._add("".join(arguments))
-        elif name in _FONTS or (name[0].isupper() and name not in _NO_TEXT):
+        elif name in _FONTS or (name[0].isupper() and name not in _NO_TEXT and self._made.lines):  # above the first section all is set-up
             self._add(" ".join(arguments))
             if not arguments and name in _FONTS:
                 self._waiting = self._waiting or ""
@@ -120,7 +121,7 @@ class _ManReader:
             self._waiting = "TP"
         elif name == "IP" and arguments and arguments[0].strip():
             mark = arguments[0].strip()
-            self._made.lines.append("- " if mark in ("\u2022", "*", "o", "-", "\u00b7", "+", "\u25cb", "\u25a1") else escape_heading(mark))
+            self._made.lines.append("- " if mark in _BULLETS else escape_heading(mark))
         elif name == "SY":
             self._add(" ".join(arguments))
 

@@ -7,22 +7,31 @@ a heading of the page; one in a quotation or a note stays text.
 import html
 import re
 from collections.abc import Iterator
+from functools import cache
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from slmsearch.corpus.documents.dialects import Dropped, Include, convert_blocks, convert_lines
+from slmsearch.corpus.documents.dialects import Dropped, Include, convert_blocks, convert_lines, without_shortcodes
 from slmsearch.corpus.documents.front_matter import split_front_matter
 from slmsearch.corpus.documents.skipped import NotTakenError
 from slmsearch.corpus.documents.text import escape_heading, one_line
 
-_BLOCKS = MarkdownIt("commonmark").enable("table")
-_BLOCKS.core.ruler.enableOnly(["normalize", "block"])
+_RULES = {
+    "table": re.compile(r"\|"),
+    "fence": re.compile("```|~~~"),
+    "blockquote": re.compile(">"),
+    "html_block": re.compile("<"),
+    "reference": re.compile(r"\]:"),
+    "heading": re.compile("#"),
+    "lheading": re.compile(r"^[ \t>*+.)\d=-]*[=-][ \t]*$", re.MULTILINE),
+}
+"""Rule of the parser -> what a text has in which it finds something; the others only cost time."""
 _HTML_HEADING = re.compile(r"<h([1-6])\b[^<>]*>(.{0,2000}?)</h\1\s*>", re.IGNORECASE | re.DOTALL)
 _COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
 _HIDDEN = re.compile(r"<(script|style|template)\b.*?(?:</\1\s*>|\Z)", re.IGNORECASE | re.DOTALL)
 _BREAK = re.compile(r"<(?:br|/p|/div|/li|/tr|/summary|/dt|/dd)\b[^>]*>", re.IGNORECASE)
-_TAG = re.compile(r"</?([A-Za-z][\w.:-]*)(?:\s(?:[^<>\"']|\"[^\"]{0,500}\"|'[^']{0,500}')*)?/?>")
+_TAG = re.compile(r"</?([A-Za-z][\w.:-]*)(?:\s(?:[^<>\"']|\"[^\"]{0,4000}\"|'[^']{0,4000}')*)?/?>")
 _CODE_SPAN = re.compile(r"(`[^`]+`)")
 _SAID = re.compile(r"\b(number|file-name|caption)=(?:\"([^\"]*)\"|'([^']*)')")
 _ATTRIBUTES = re.compile(r"\s*\{[:#.][^{}]*\}\s*$")
@@ -59,22 +68,35 @@ def is_plain(text: str) -> bool:
 
 
 _SUSPECT = re.compile(
-    r"[<`~{}|\\%]|\[\[|\]:|\]\(|"
+    r"[<`~{}|\\%^]|&#?\w+;|\[\[|\]:|\]\(|"
     r"^(?:#{7,}|#+[^#\s]|#+\s*$|#.*#\s*$| +#|[ \t]*(?:=+|-+|\+\+\+)[ \t]*$|>|!!!|\?\?\?|===|:::|\t|    )|^#.*[\[*_&]|^[-*+] +#|^\d+[.)] +#",
     re.MULTILINE,
 )
+
+
+def parse_blocks(text: str) -> list[Token]:
+    """Parse the blocks of a text as CommonMark, and tables."""
+    return _parser(frozenset(rule for rule, mark in _RULES.items() if mark.search(text))).parse(text)
+
+
+@cache
+def _parser(rules: frozenset[str]) -> MarkdownIt:
+    """Return a parser of blocks with some rules of `_RULES`."""
+    parser = MarkdownIt("commonmark").enable("table").disable([rule for rule in _RULES if rule not in rules])
+    parser.core.ruler.enableOnly(["normalize", "block"])
+    return parser
 
 
 def _canonical(lines: list[str], whole: str, dropped: list[Dropped], is_site: bool) -> list[str]:
     """Rewrite lines: headings, code, HTML, and all others."""
     made: list[str] = []
     at = 0
-    for start, end, kind, token in _parts(_BLOCKS.parse(whole)):
+    for start, end, kind, token in _parts(parse_blocks(whole)):
         if start < at:
             continue
         made += convert_lines(lines[at:start], dropped, is_site)
         if kind == "heading":
-            heading = plain_heading(token.content)
+            heading = plain_heading(without_shortcodes(token.content, dropped))
             made += ["", f"{token.markup} {heading}", ""] if heading else []
         elif kind == "html":
             made += _html(token.content)

@@ -11,7 +11,11 @@ from slmsearch.corpus.documents.markdown import is_plain, read_markdown
 from slmsearch.corpus.documents.rst import read_rst
 from slmsearch.corpus.documents.text import text_to_markdown
 
-_RST = re.compile(r"^\.\. [\w:+.-]+::(?:\s|$)|^\.\. _[^:\n]+:|:[a-z][\w:+.-]{0,60}:`[^`\n]+`|``[^`\n]+``|::\n\n[ \t]+\S", re.MULTILINE)
+_RST = re.compile(
+    r"^\.\. [\w:+.-]+::(?:\s|$)|^\.\. _[^:\n]+:|:[a-z][\w:+.-]{0,60}:`[^`\n]+`|``[^`\n]+``|::\n\n[ \t]+\S"
+    r"|^([=\-~^*+#])\1{2,}\n.*\w.*\n\1{3,}$",  # a line above a title, too
+    re.MULTILINE,
+)
 _ATX = re.compile(r"^#{1,6} \S.*$", re.MULTILINE)
 _UNDERLINED = re.compile(r"^(\S.*)\n([=\-~^\"'*+#])\2{2,}[ \t]*$", re.MULTILINE)
 _FENCE = re.compile(r"^(?:```|~~~)", re.MULTILINE)

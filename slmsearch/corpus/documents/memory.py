@@ -66,7 +66,8 @@ class ParsedDocuments:
         """
         if self._file is None:
             return
-        row = json.dumps([document.title, document.content, dict(document.metadata), [list(item) for item in document.dropped]])
+        dropped = [list(item) for item in document.dropped]
+        row = json.dumps([document.title, document.content, dict(document.metadata), dropped, document.full_title])
         line = name.encode() + b"\t" + row.encode() + b"\n"
         try:
             self._file.write(line)

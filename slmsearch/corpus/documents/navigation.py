@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 
 from bs4 import Tag
+from bs4.element import NavigableString, PageElement
 
 from slmsearch.corpus.documents.inventory import HEADINGS, Inventory, class_words, count_letters, next_element, previous_element
 
@@ -32,7 +33,7 @@ DROPPED_ROLES = (
 )
 DROPPED_CLASSES = frozenset({
     "sphinxsidebar", "related", "toctree-wrapper", "headerlink", "linenos", "linenodiv", "md-source-file", "hash-link", "sr-only",
-    "visually-hidden", "line-numbers-rows",
+    "visually-hidden", "line-numbers-rows", "noprint",
 })  # fmt: skip
 THIN_WORDS = frozenset({
     "nav", "navbar", "navigation", "navheader", "navfooter", "navpanel", "docnav", "breadcrumb", "breadcrumbs", "navpath", "toc", "menu",
@@ -51,7 +52,7 @@ _ROLES_OF_NOTES = ("note", "doc-footnote", "doc-endnotes", "doc-tip", "doc-notic
 _NEIGHBOURS = frozenset({"prev", "previous", "next", "up", "home", "start", "contents", "index", "top"})
 _BLOCKS = frozenset({"div", "section", "article", "header", "footer", "aside", "p", "ul", "ol", "dl", "table", "center", "address", "pre",
     "blockquote", "form", "figure", "main", *HEADINGS})  # fmt: skip
-_MARKS = re.compile(r"[\s#\u00b6\u00a7\u221e\u200b\U0001f517]*")
+_MARKS = re.compile(r"[\s#^\u00b6\u00a7\u221e\u200b\u2191\u21a9\ufe0e\ufe0f\U0001f517]*")
 _RESULTS = "search-results"
 _EDIT = re.compile(r"action=edit|/_?edit(?:/|$)|/blob/[^?#]*\.(?:md|mdx|rst|adoc|txt|ipynb)$")
 _STAMP = re.compile(
@@ -60,6 +61,7 @@ _STAMP = re.compile(
     r"|last (?:modified|updated|edited|changed)\b)",
     re.IGNORECASE,
 )
+_LAST = re.compile(r"\blast (?:modified|updated|edited|changed)\b", re.IGNORECASE)
 _TRAIL = re.compile(r"(?:[^>\u00bb\u203a/\u2192]+[>\u00bb\u203a/\u2192]\s*){2}")
 """Breadcrumbs: names with marks in between."""
 _CONTENTS = re.compile(
@@ -80,6 +82,8 @@ def drop_navigation(page: Inventory) -> None:
     for name in SILENT:
         for tag in page.all([name]):
             page.drop(tag)
+    for tag in page.all(["svg"]):
+        _keep_words(tag)
     for name, kind in DROPPED.items():
         for tag in page.all([name]):
             page.drop(tag, kind)
@@ -87,12 +91,23 @@ def drop_navigation(page: Inventory) -> None:
         page.drop(tag, "navigation")
     for tag in page.all(["a"]):
         _drop_link(page, tag)
+    for tag in page.all(["ul"]):
+        links = tag.find_all("a", href=True)
+        if len(links) > 1 and all(link.has_attr("hreflang") for link in links) and not page.unlinked(tag):
+            page.drop(_with_label(page, tag), "navigation")  # the page in other languages
     for tag in list(page.everything()):
         if not page.is_gone(tag) and tag.attrs and tag.parent is not None and tag.name not in ("html", "body", "main"):
             kind = _kind(page, tag)
             if kind:
                 page.drop(tag, kind)
     _drop_contents(page)
+
+
+def _keep_words(drawing: Tag) -> None:
+    """Make a paragraph of what is written in a drawing, such as a diagram of a grammar; one without words is dropped."""
+    words = " ".join(filter(None, (" ".join(text.get_text(" ").split()) for text in drawing.find_all("text"))))
+    if len(words.split()) > 1 and count_letters(NavigableString(words)):
+        drawing.name, drawing.string = "p", words
 
 
 def _drop_link(page: Inventory, link: Tag) -> None:
@@ -102,6 +117,8 @@ def _drop_link(page: Inventory, link: Tag) -> None:
     is_empty = not page.letters(link) and link.find_parent(HEADINGS) is not None
     if (is_mark and text.strip()) or (href.startswith("#") and (is_mark or is_empty)):
         page.drop(link)
+    elif href.startswith("javascript:") and link.find_parent("caption") is not None:
+        page.drop(link, "control")  # one of the views of a table
     elif set(link.get_attribute_list("rel")) & _NEIGHBOURS or link.has_attr("accesskey"):
         row = _grow(page, link)
         if row is not None:
@@ -149,6 +166,13 @@ def _is_label(page: Inventory, heading: Tag) -> bool:
 
 def _kind(page: Inventory, tag: Tag) -> str:
     classes = set(tag.get_attribute_list("class"))
+    if "toctree-wrapper" in classes and _is_introduced(tag):  # of the text, but for what lies below it
+        for inner in tag.select("li > ul"):
+            if not page.is_gone(inner):
+                page.drop(inner, "contents")
+        return ""
+    if "backlink" in class_words(tag):
+        return "navigation"
     if DROPPED_CLASSES & classes:
         return "navigation"
     if "contents" in classes and "topic" in classes:
@@ -196,9 +220,20 @@ def _drop_contents(page: Inventory) -> None:
 
 def _is_introduced(tag: Tag) -> bool:
     """Tell whether a sentence that ends in a colon leads to a list, other than a label over contents."""
-    before = previous_element(tag)
-    said = before.get_text().strip() if before is not None and before.name == "p" else ""
+    before = _before(tag)
+    said = before.get_text().strip() if before is not None and (not isinstance(before, Tag) or before.name == "p") else ""
     return said.endswith(":") and _CONTENTS.fullmatch(said.rstrip(" :")) is None
+
+
+def _before(tag: Tag) -> PageElement | None:
+    """Return what stands before an element: beside it, or beside the box that it is the first in."""
+    here: Tag | None = tag
+    while here is not None and here.name not in ("body", "main", "article", "[document]"):
+        for sibling in here.previous_siblings:
+            if sibling.get_text().strip():
+                return sibling
+        here = here.parent if here.parent is not None and here.parent.name == "div" else None
+    return None
 
 
 def _leads_inside(page: Inventory, href: str) -> bool:
@@ -243,9 +278,13 @@ def _is_over_nothing_else(page: Inventory, heading: Tag, listed: Tag) -> bool:
 
 def trim_edges(page: Inventory, part: Tag) -> None:
     """Drop menus before the first text of a part and after its last, and lines that say when and by what a page was made."""
+    below_title = False
     for leaf in _leaves(page, part, False):
-        if leaf is None or (leaf.name in HEADINGS and not _is_link(page, leaf)):
+        if leaf is None or (below_title and not _is_stamp_below_title(page, leaf)):
             break
+        if leaf.name in HEADINGS and not _is_link(page, leaf):
+            below_title = True
+            continue
         stamped = _is_stamp(page, leaf)
         if not stamped and not _leads_elsewhere(page, leaf):
             break
@@ -254,10 +293,10 @@ def trim_edges(page: Inventory, part: Tag) -> None:
         if leaf is None:
             break
         stamped = _is_stamp(page, leaf)
-        before = previous_element(leaf)
-        alone = page.linked(leaf) > 0 and page.unlinked(leaf) <= 3 and not (before is not None and before.name in HEADINGS)
+        before = _before(leaf)
+        alone = page.linked(leaf) > 0 and page.unlinked(leaf) <= 3 and not (isinstance(before, Tag) and before.name in HEADINGS)
         alone = alone and not any(_EXTERNAL.match(str(link.get("href", ""))) for link in [leaf, *leaf.find_all("a")])
-        if not stamped and (not alone or _is_introduced(leaf)):
+        if not stamped and (not alone or _is_introduced(leaf) or leaf.find_parent(class_="admonition") is not None):
             break
         page.drop(leaf, "stamp" if stamped else "navigation")
 
@@ -277,6 +316,10 @@ def _is_link(page: Inventory, heading: Tag) -> bool:
 
 def _is_stamp(page: Inventory, tag: Tag) -> bool:
     return page.letters(tag) <= THIN_LETTERS and tag.name != "pre" and _STAMP.search(" ".join(tag.get_text(" ").split())) is not None
+
+
+def _is_stamp_below_title(page: Inventory, tag: Tag) -> bool:
+    return _is_stamp(page, tag) and (_LAST.search(tag.get_text()) is not None or "metadata" in class_words(tag))
 
 
 def _leaves(page: Inventory, tag: Tag, backwards: bool) -> Iterator[Tag | None]:

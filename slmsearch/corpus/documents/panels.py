@@ -59,8 +59,13 @@ def _by_roles(page: Inventory) -> list[tuple[Tag, Tag]]:
     for tab in page.with_role("tab"):
         for panel in _targets(page, tab):
             named[id(panel)] = panel, tab
-    for panel in page.with_role("tabpanel"):
+    for panel in list(page.everything()):
         labelling = page.ids.get(str(panel.get("aria-labelledby")))
+        if labelling is not None and labelling.name == "li" and not any(parent is labelling for parent in panel.parents):
+            labelling["role"] = "tab"
+            page.give_role(labelling, "tab")  # without scripts, roles may be missing
+        elif panel.get("role") != "tabpanel":
+            continue
         if labelling is not None and id(panel) not in named:
             named[id(panel)] = panel, labelling
     beside: dict[int, list[Tag]] = defaultdict(list)

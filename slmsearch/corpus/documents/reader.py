@@ -20,7 +20,7 @@ from typing import Any, Self
 
 from slmsearch.corpus.documents.document import MAX_CHARS, Document
 from slmsearch.corpus.documents.skipped import NotTakenError, Reason
-from slmsearch.corpus.documents.text import decode_info, decode_text, decode_utf8
+from slmsearch.corpus.documents.text import check_no_template, decode_info, decode_text, decode_utf8
 
 MARKDOWN, TEXT, RST, HTML, PDF = (".md", ".markdown", ".mdx"), (".txt", ".text"), (".rst",), (".html", ".htm", ".xhtml"), (".pdf",)
 NOTEBOOK, OFFICE, SEPARATED, EPUB = (".ipynb",), (".docx", ".pptx", ".xlsx"), (".csv", ".tsv"), (".epub",)
@@ -155,6 +155,7 @@ def _convert(data: bytes, path: Path, root: Path) -> Document:
     if suffix in HTML:
         from slmsearch.corpus.documents.html import html_to_markdown
 
+        check_no_template(data)
         return html_to_markdown(data)
     if suffix in PDF:
         from slmsearch.corpus.documents.pdf import pdf_to_markdown

@@ -7,6 +7,8 @@ from slmsearch.corpus.documents.text import one_line
 
 MAX_SOURCED = 20
 """Files that one page may take in."""
+MAX_MADE = 20_000
+"""Lines that macros which a page defines itself may make."""
 MAX_DEPTH = 20
 """Of conditions with an alternative that waits, and of long ones on one line."""
 MAX_STRING_CHARS = 2000
@@ -32,7 +34,11 @@ _ESCAPE = re.compile(
 _SINGLE = {"-": "-", "e": "\\", "\\": "\\", " ": " ", "~": " ", "0": " ", "t": "\t", "'": "\u00b4", "`": "`", ".": ".", "_": "_", '"': ""}
 _COMMENT = re.compile(r"(?<!\\)((?:\\\\)*)\\[\"#].*$")
 _CONTROL = re.compile(r"[.'][ \t]*([^\s\\]+|\\\{)?[ \t]*(.*)$")
-_CONDITION = re.compile(r"(!?)\s*(?:([noetv])(?=[\s\\.'])|(\\n\(\.g|\\n\[\.g\])|('[^']*'[^']*'|\S+))\s*(.*)$")
+_CONDITION = re.compile(
+    r"(!?)\s*(?:([noetv])(?=[\s\\.'])|(\\n\(\.g|\\n\[\.g\])|(['\"])(?P<left>.*?)\4(?P<right>.*?)\4|\S+)\s*(?P<body>.*)$"
+)
+_REMEMBERS = re.compile(r"[.'][ \t]*(?:while|de|am|ds|as|so|shift|return|rm|di|da)\b")
+_GIVEN = re.compile(r"\\\$([1-9*@])")
 _SPLIT = re.compile(r"tab ?\((.)\)")
 _ARGUMENT = re.compile(r'"((?:[^"]|"")*)"?|((?:\\ |\S)+)')
 
@@ -56,6 +62,8 @@ class Roff:
         self._include = include
         self._strings = dict(_STRINGS)
         self._sourced = 0
+        self._macros: dict[str, list[str]] = {}
+        self._made = 0
         self.missing: list[str] = []
         """Files that are not there."""
 
@@ -73,9 +81,10 @@ class Roff:
                 continue
             name, rest = found[1] or "", found[2]
             if name in ("de", "de1", "am", "ig"):
-                end = f".{(split_arguments(rest)[1:] or ['.'])[0]}" if name != "ig" else f".{rest.strip() or '.'}"
-                while waiting and waiting.pop().replace(" ", "").rstrip() != end:
-                    pass
+                self._define(name, rest, waiting)
+            elif name in self._macros and self._made + len(self._macros[name]) < MAX_MADE:
+                self._made += 1 + len(self._macros[name])
+                waiting.extend(reversed(_filled(self._macros[name], split_arguments(rest))))
             elif name in ("ds", "ds1", "as"):
                 key, _, value = rest.partition(" ")
                 whole = (self._strings.get(key, "") if name == "as" else "") + self.plain(value.lstrip(" ").removeprefix('"'))
@@ -88,6 +97,16 @@ class Roff:
             elif name not in ("", "\\}", "\\{", "tr", "rm", "nr", "rr", "ev", "mso", "do", "cc", "char", "warn"):
                 yield name, rest.replace("\\}", "")
 
+    def _define(self, name: str, rest: str, waiting: list[str]) -> None:
+        """Take the lines of a macro; one that repeats or remembers something is not known, and what it is given is text."""
+        names = [*split_arguments(rest), "", ""]
+        end = f".{(rest.strip() if name == 'ig' else names[1]) or '.'}"
+        body: list[str] = []
+        while waiting and (line := waiting.pop()).replace(" ", "").rstrip() != end:
+            body.append(line)
+        if name in ("de", "de1") and not any(_REMEMBERS.match(line) for line in body):
+            self._macros[names[0]] = body
+
     def _condition(self, name: str, rest: str, waiting: list[str], otherwise: list[bool]) -> None:
         """Put back the lines of a condition that holds, and take those of one that does not."""
         if name == "el":
@@ -96,8 +115,10 @@ class Roff:
             found = _CONDITION.match(rest)
             if found is None:
                 return
-            holds = (found[2] in ("n", "o", "e") or bool(found[3])) != bool(found[1] and (found[2] or found[3]))
-            body = found[5]
+            is_known = bool(found[2] or found[3] or found[4])
+            is_equal = bool(found[4]) and self.plain(found["left"]) == self.plain(found["right"])
+            holds = (found[2] in ("n", "o", "e") or bool(found[3]) or is_equal) != bool(found[1] and is_known)
+            body = found["body"]
             if name == "ie":
                 otherwise[:] = [*otherwise[-MAX_DEPTH:], not holds]
         if not body.startswith("\\{"):
@@ -136,6 +157,15 @@ class Roff:
             return _character(character) if character else ""
 
         return _ESCAPE.sub(resolve, text)
+
+
+def _filled(body: list[str], arguments: list[str]) -> list[str]:
+    """Return the lines of a macro with what it is given."""
+
+    def given(mark: re.Match[str]) -> str:
+        return " ".join(arguments) if mark[1] in "*@" else "".join(arguments[int(mark[1]) - 1 : int(mark[1])])
+
+    return [_GIVEN.sub(given, line.replace("\\\\", "\\"))[:MAX_STRING_CHARS] for line in body]
 
 
 def _character(name: str) -> str:

@@ -1,16 +1,17 @@
 """reStructuredText as Markdown: titles, code, notes and the text of directives, without labels, comments, roles and tables of contents.
 
-Read line by line, as much of the format as text needs; grid tables and lists look much the same in both and stay. Directives that are not
-known here, as every site has some, leave their text.
+Read line by line, as much of the format as text needs; lists look much the same in both and stay. Directives that are not known here, as
+every site has some, leave their text.
 """
 
-import csv
 import re
 import textwrap
 from typing import Any
 
 from slmsearch.corpus.documents.dialects import SHOWN_CHARS, Dropped, Include
 from slmsearch.corpus.documents.front_matter import split_fields
+from slmsearch.corpus.documents.rst_tables import read_csv, read_list, read_table
+from slmsearch.corpus.documents.tables import grid_to_markdown
 from slmsearch.corpus.documents.text import escape_heading, fenced, one_line
 
 _UNDERLINE = re.compile(r"([!-/:-@\[-`{-~])\1{2,}\s*")
@@ -18,18 +19,31 @@ _DIRECTIVE = re.compile(r"\s*\.\. (?:\|[^|]+\| )?([\w:+.-]+?)::(?:\s+(.*))?$")
 _COMMENT = re.compile(r"\s*\.\.(?:\s|$)")
 _FOOTNOTE = re.compile(r"\s*\.\. \[#?([^\]]+)\](?:\s+(.*))?$")
 _OPTION = re.compile(r"\s*:([\w -]+):(?:\s+(.*))?$")
-_ROLE = re.compile(r":([\w:+.-]+):`([^`]+)`")
 _TARGET = re.compile(r"(?s)^[~!]?(.*?)(?:\s*<[^<>]*>)?$")
-_LINK = re.compile(r"(?<![`\w])`([^`<>]+?)(?:\s*<[^<>`]*>)?`__?(?!\w)")
-_CODE = re.compile(r"(?s)``(.+?)``")
-_REFERENCE = re.compile(r"\[#?([^\]\s]+)\]_(?!\w)")
-_ESCAPED = re.compile(r"\\(\S)")
+_NAMED = r"(?<![^\s'\"(\[{<:/-])(?P<named>[^\W_]+(?:[_.+:-][^\W_]+)*)__?(?![^\s'\")\]}>\\/.,:;!?-])"
+_OTHERS = (
+    r"(?s)``(?P<code>.+?)``(?!`)|:(?P<name>[\w:+.-]+):`(?P<role>[^`]+)`|(?<![`\w])`(?P<link>[^`<>]+?)(?:\s*<[^<>`]*>)?`__?(?!\w)|"
+    r"(?<!\w)_`(?P<target>[^`]+)`|`[^`]+`|\[#?(?P<note>[^\]\s]+)\]_(?!\w)|\\(?P<escaped>.)|"
+)
+_INLINE, _UNNAMED = re.compile(f"{_OTHERS}{_NAMED}"), re.compile(rf"{_OTHERS}(?P<named>(?!))")
+_NAME_END = re.compile(r"[^\W_]__?(?!\w)")
+_ESCAPED = re.compile(r"(?s)\\(?:\s|(.))")
+_NUMBERED = re.compile(r"(\s*)(\(?)(#|\d+)([.)])(?=\s)")
+_COUNTED = frozenset("#(0123456789")
+_ITEM_MARK = re.compile(r"^\s*(?:(?:[-*+\u2022]|\(?(?:\d+|#|[A-Za-z])[.)])\s+)*")
+_LINE_MARK = re.compile(r"^(\s*)\|(?: |$)")
 _BLANK_LINES = re.compile(r"\n{3,}")
 _INCLUDE = re.compile(r"^([ \t]*)\.\. (include|literalinclude)::[ \t]+(\S+)[ \t]*\n((?:[ \t]+:.*\n)*)", re.MULTILINE)
-_REPLACED = re.compile(r"^\s*\.\. \|([^|\n]+)\| replace:: (.*(?:\n[ \t]+\S.*)*)", re.MULTILINE)
+_REPLACED = re.compile(r"^[ \t]*\.\. \|([^|\n]+)\| replace:: (.*(?:\n[ \t]+\S.*)*)", re.MULTILINE)
+_LABELLED = re.compile(
+    r"^\.\. _`?([^:`\n]+)`?:[ \t]*\n(?=(?:[ \t]*\n|\.\. _[^:\n]+:[ \t]*\n){0,9}"
+    r"(?:([!-/:-@\[-`{-~])\2{2,}[ \t]*\n)?[ \t]*(\S.*)\n([!-/:-@\[-`{-~])\4{2,}[ \t]*$)",
+    re.MULTILINE,
+)
+"""A label of a title."""
+_TO_LABEL = re.compile(r":ref:`([^`<>\n]+)`")
 _SUBSTITUTION = re.compile(r"\|([^|\s](?:[^|\n]*[^|\s])?)\|(?:__?(?!\w))?")
 _OTHER_OUTPUT = re.compile(r"(?:latex|texinfo|man|text|epub|pdf|xelatex|latexpdf)")
-_ITEM = re.compile(r"([*-])\s+([*-])\s?(.*)$|(\s+)([*-])\s?(.*)$")
 CODE = {"code", "code-block", "sourcecode", "parsed-literal", "doctest", "testcode", "testoutput", "productionlist", "code-tab", "prompt"}
 DROPPED = {"toctree", "contents", "index", "raw", "highlight", "image", "module", "currentmodule", "py:module", "py:currentmodule", "meta",
     "testsetup", "testcleanup", "replace", "unicode", "date", "sectionauthor", "moduleauthor", "autosummary", "tabularcolumns", "role",
@@ -47,7 +61,7 @@ TITLED = {"tab", "tab-item", "group-tab", "dropdown", "details", "collapse", "ca
 NUMBERED = {"pep": "PEP ", "rfc": "RFC ", "cve": "CVE-", "issue": "issue ", "gh": "gh-", "bpo": "bpo-"}
 """Roles that add a word to their text."""
 PROSE = {"ref", "doc", "term", "abbr", "title", "title-reference", "emphasis", "strong", "numref", "guilabel", "menuselection", "sub",
-    "any", "sup", "download"}  # fmt: skip
+    "any", "sup", "superscript", "subscript", "download"}  # fmt: skip
 """Roles whose text is no code."""
 
 
@@ -67,9 +81,12 @@ def read_rst(text: str, include: Include) -> tuple[str, str, dict[str, Any], lis
     said = {name.strip(): " ".join(value.split()) for name, value in _REPLACED.findall(whole)}
     if said:
         whole = _SUBSTITUTION.sub(lambda name: said.get(name[1], name[0]), _REPLACED.sub("", whole))
+    titles = {label.casefold(): title.strip() for label, _, title, _ in _LABELLED.findall(whole)}
+    if titles:
+        whole = _TO_LABEL.sub(lambda role: titles.get(role[1].casefold(), role[0]), whole)
     reader = _Reader(dropped)
     content = _BLANK_LINES.sub("\n\n", "\n".join(reader.convert(_without_docinfo(whole.split("\n"), fields.metadata)))).strip("\n")
-    return _ESCAPED.sub(r"\1", _inline(fields.title).replace("`", "")), content, fields.metadata, dropped
+    return _inline(fields.title).replace("`", ""), content, fields.metadata, dropped
 
 
 def _with_included(text: str, include: Include, dropped: list[Dropped]) -> str:
@@ -112,6 +129,7 @@ class _Reader:
     def convert(self, lines: list[str], nested: bool = False) -> list[str]:
         """Convert lines; titles within a directive stay text, as does what a note calls itself."""
         made, waiting, number = list[str](), list[str](), 0
+        counts: dict[int, int] = {}
 
         def end_paragraph() -> None:
             """Add the lines that wait; marks may go over their ends."""
@@ -119,13 +137,17 @@ class _Reader:
             waiting.clear()
 
         while number < len(lines):
-            line, following = lines[number], lines[number + 1] if number + 1 < len(lines) else ""
+            line, following = _count_item(lines[number], counts), lines[number + 1] if number + 1 < len(lines) else ""
             title = line.strip()
+            table = read_table(lines, number) if title[:2] in ("==", "+-", "+=") else None
             number += 1
             is_title = not any(map(str.strip, waiting)) and _is_title(title, line, following)
-            if not title or is_title or _COMMENT.match(line) or title.startswith(">>>"):
+            if not title or is_title or table or _COMMENT.match(line) or title.startswith(">>>"):
                 end_paragraph()
-            if is_title:
+            if table is not None:
+                made += ["", _table(*table[1:]), ""]
+                number = table[0]
+            elif is_title:
                 made += [self._title(title, lines, number, nested), ""]
                 number += 1
             elif _UNDERLINE.fullmatch(line):
@@ -149,7 +171,8 @@ class _Reader:
                 made += ["", fenced("\n".join(body).strip("\n")), ""] if any(map(str.strip, body)) else []
             else:
                 waiting.append(line)
-                if title.startswith(("|", "+")):  # a row of a table
+                if title.startswith("|"):  # a line of a poem
+                    waiting[-1] = _LINE_MARK.sub(r"\1", line)
                     end_paragraph()
         end_paragraph()
         return made
@@ -184,8 +207,8 @@ class _Reader:
         if name == "only":
             return ["", *self.convert(body), ""]
         if name in ("csv-table", "list-table"):
-            rows = _csv_rows(options, body) if name == "csv-table" else _list_rows(body)
-            return ["", *([_inline(argument), ""] if argument else []), *_table(rows, options), ""]
+            rows = (read_csv if name == "csv-table" else read_list)(options, body)
+            return ["", *([_inline(argument), ""] if argument else []), _table(*rows), ""]
         text = "\n".join(self.convert(body, nested=True)).strip("\n")
         return ["", *escape_heading(f"{_head(name, argument)}{text}".strip()).split("\n"), ""]
 
@@ -202,44 +225,27 @@ def _head(name: str, argument: str) -> str:
     return f"{SAID.get(name, name.capitalize())}: {said}\n"
 
 
-def _csv_rows(options: dict[str, str], body: list[str]) -> list[list[str]]:
-    head = [row for row in csv.reader([options["header"]], skipinitialspace=True)] if options.get("header") else []
-    delimiter = {"tab": "\t", "space": " "}.get(options.get("delim", ""), options.get("delim", ",")) or ","
-    if options.get("header"):
-        options["header-rows"] = str(int(options.get("header-rows") or 0) + 1)
-    text = "\n".join(body).strip("\n").split("\n")
-    return head + [row for row in csv.reader(text, skipinitialspace=True, delimiter=delimiter[0]) if row]
+def _table(rows: list[list[str]], headers: int) -> str:
+    return grid_to_markdown([[_inline(cell) for cell in row] for row in rows], min(headers, len(rows)))
 
 
-def _list_rows(body: list[str]) -> list[list[str]]:
-    """Read rows from a list of lists."""
-    rows: list[list[str]] = []
-    for line in body:
-        found = _ITEM.match(line)
-        if found and found[1]:
-            rows.append([found[3]])
-        elif found and rows and len(found[4]) <= 3:
-            rows[-1].append(found[6])
-        elif rows and line.strip():
-            rows[-1][-1] += f" {line.strip()}"
-    return rows
-
-
-def _table(rows: list[list[str]], options: dict[str, str]) -> list[str]:
-    """Return rows as Markdown; without a header row an empty one stands above."""
-    if not rows:
-        return []
-    width = max(map(len, rows))
-    cells = [[_inline(" ".join(cell.split())).replace("|", "\\|") for cell in [*row, *[""] * (width - len(row))]] for row in rows]
-    if not int(options.get("header-rows") or 0):
-        cells.insert(0, [""] * width)
-    cells.insert(1, ["---"] * width)
-    return [f"| {' | '.join(row)} |" for row in cells]
+def _count_item(line: str, counts: dict[int, int]) -> str:
+    """Return a line with its number where it begins an item that counts itself (`#.`); `counts` has those of open lists by indentation."""
+    if not counts and line.lstrip()[:1] not in _COUNTED:
+        return line
+    found = _NUMBERED.match(line)
+    indent = len(line) - len(line.lstrip())
+    for other in [other for other in counts if line.strip() and (other > indent or (other == indent and not found))]:
+        del counts[other]
+    if found is None:
+        return line
+    counts[indent] = counts.get(indent, 0) + 1 if found[3] == "#" else int(found[3][:9])
+    return f"{found[1]}{found[2]}{counts[indent]}{line[found.start(4) :]}" if found[3] == "#" else line
 
 
 def _block(lines: list[str], start: int, head: str) -> tuple[list[str], int]:
-    """Return the lines that are indented deeper than their head, without that indentation, and the number of the next line."""
-    indent = len(head) - len(head.lstrip())
+    """Return the lines that are indented deeper than the text of their head, without that indentation, and the number of the next line."""
+    indent = len(head) - len(_ITEM_MARK.sub("", head))
     end = start
     while end < len(lines) and (not lines[end].strip() or len(lines[end]) - len(lines[end].lstrip()) > indent):
         end += 1
@@ -257,14 +263,35 @@ def _is_title(title: str, line: str, following: str) -> bool:
 
 def _inline(text: str) -> str:
     """Bring marks within a paragraph to those of Markdown; links and roles leave their text."""
-    text = _REFERENCE.sub(r"[\1]", _LINK.sub(r"\1", _ROLE.sub(_role, text)))
-    return _CODE.sub(lambda code: f"`{one_line(code[1])}`", text)
+    if "_" in text and _NAME_END.search(text):
+        return _INLINE.sub(_plain, text)
+    return _UNNAMED.sub(_plain, text) if "`" in text or "\\" in text or "]_" in text else text
 
 
-def _role(role: re.Match[str]) -> str:
-    name = role[1].rpartition(":")[2].lower()
-    found = _TARGET.match(role[2])
-    text = found[1] if found else role[2]
+def _plain(mark: re.Match[str]) -> str:
+    if mark["code"] is not None:
+        return _code(mark["code"])
+    if mark["role"] is not None:
+        return _role(mark["name"], mark["role"])
+    if mark["escaped"] is not None:
+        return mark["escaped"].strip()  # before a space it joins
+    text = mark["link"] or mark["target"] or mark["named"]
+    if text is not None:
+        return _ESCAPED.sub(r"\1", text)
+    return f"[{mark['note']}]" if mark["note"] else mark[0]
+
+
+def _code(text: str) -> str:
+    return f"`` {one_line(text)} ``" if "`" in text else f"`{one_line(text)}`"
+
+
+def _role(role: str, inside: str) -> str:
+    name = role.rpartition(":")[2].lower()
+    found = _TARGET.match(inside)
+    text = found[1] if found else inside
     if name in NUMBERED:
-        return text if role[2].rstrip().endswith(">") else f"{NUMBERED[name]}{text.partition('#')[0]}"
-    return text if name in PROSE else f"``{text}``"
+        return text if inside.rstrip().endswith(">") else f"{NUMBERED[name]}{text.partition('#')[0]}"
+    if name not in PROSE:
+        return _code(text)
+    plain = _ESCAPED.sub(r"\1", text)
+    return f"^{plain}" if name in ("sup", "superscript") else plain  # 2^32 is not 232

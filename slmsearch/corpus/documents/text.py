@@ -22,6 +22,18 @@ _ODD = re.compile("[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f\ufffd]")
 _MAGIC = {b"%PDF-": "a PDF", b"PK\x03\x04": "a ZIP archive or office document", b"\x89PNG": "a PNG image", b"\x1f\x8b": "gzip",
     b"GIF8": "a GIF image", b"\xff\xd8\xff": "a JPEG image", b"\x7fELF": "a program",
     b"\xd0\xcf\x11\xe0": "an old office document"}  # fmt: skip
+_STATEMENT = re.compile(
+    r"\{\{-?\s*(?:if|range|with|define|block|end|else|template|partial|return|\$\w+\s*:?=|[#/>](?!\*))[^{}]{0,9000}\}\}|"
+    r"\{\{-?\s*/\*.{0,900}?\*/\s*-?\}\}|"
+    r"\{%-?\s*(?:if|for|block|end\w+|else|extends|include|macro|set|import|assign|capture)[^{}]{0,900}%\}|<%[^<>]{0,900}%>",
+    re.DOTALL,
+)
+_SHOWN_CODE = re.compile(r"<(pre|code|script|style|textarea|samp)\b.*?</\1\s*>", re.DOTALL | re.IGNORECASE)
+_TAG = re.compile(r"<[A-Za-z/!][^<>]*>")
+MOST_STATEMENTS_FRAC = 0.2
+"""Share of a page's text that statements of a template are, from which it is one."""
+MAX_LOOKED_AT = 200_000
+"""Bytes of a page that are looked at for them."""
 _SPACE = re.compile(r"[^\S\n]+")
 
 
@@ -71,6 +83,22 @@ def check_not_binary(data: bytes) -> None:
     for magic, kind in _MAGIC.items():
         if data.startswith(magic):
             raise NotTakenError(Reason.BINARY, f"it is {kind}")
+
+
+def check_no_template(data: bytes) -> None:
+    """Refuse a page that is a template, from which a program makes pages: much of its text are statements.
+
+    Raises:
+        NotTakenError: it is one.
+    """
+    if not any(mark in data for mark in (b"{{", b"{%", b"<%")):
+        return
+    text = _SHOWN_CODE.sub("", data[:MAX_LOOKED_AT].decode("latin-1"))
+    statements = _STATEMENT.findall(text)
+    others = _TAG.sub("", _STATEMENT.sub("", text)).split()
+    written = sum(map(len, statements))
+    if len(statements) > 1 and written > MOST_STATEMENTS_FRAC * (written + sum(map(len, others))):
+        raise NotTakenError(Reason.KIND, "a template, from which pages are made")
 
 
 def checked_text(text: str) -> str:

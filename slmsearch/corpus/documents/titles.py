@@ -4,6 +4,7 @@ import posixpath
 import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from pathlib import PurePosixPath
 
 from slmsearch.corpus.documents.markdown import plain_heading
@@ -17,8 +18,10 @@ FEWEST = 4
 """So many have it at least: in a handful of pages a word may be shared by chance."""
 STANDING_FOR_FOLDER = frozenset({"index", "_index", "readme"})
 """Names of files that speak for their folder, lower case."""
-_SEPARATOR = re.compile(r"\s+(?:[-\u2013\u2014|\u00b7\u2022\u00bb\u203a]|::)\s+")
+_SEPARATOR = re.compile(r"\s+(?:[-\u2013\u2014|\u00b7\u2022\u00bb\u203a:]|::)\s+")
 """Between a page's title and its site's name."""
+_BRACKET = re.compile(r"\s+\((?=[^()]+\)$)")
+"""Before a site's name that stands in brackets."""
 _LISTED = re.compile(r"\[([^\[\]]+)\]\(([^()\s#]+)(?:#[^()]*)?\)")
 _DEEPEST = 6
 
@@ -45,20 +48,28 @@ def _name_of(place: PurePosixPath) -> str:
     return place.parent.name if stands_for_folder else place.stem
 
 
-def without_site(titles: Sequence[str]) -> list[str]:
-    """Remove what most titles of a folder begin or end with, next to a separator: the name of their site."""
+def without_site(titles: Sequence[str], full_titles: Sequence[str] = ()) -> list[str]:
+    """Remove what most titles of a folder begin or end with, next to a separator: the name of their site.
+
+    Args:
+        titles: to shorten.
+        full_titles: what the files call themselves, where the titles are headings that may lack the site; empty where they are not.
+    """
     shorter = list(titles)
-    for at in (-1, 0):
-        parts = [_SEPARATOR.split(title) for title in shorter]
-        counts = Counter(pieces[at] for pieces in parts if len(pieces) > 1)
+    full = [long or title for title, long in zip_longest(titles, full_titles, fillvalue="")]
+    for mark, at in ((_SEPARATOR, -1), (_SEPARATOR, 0), (_BRACKET, -1)):
+        counts = Counter(mark.split(title)[at] for title in full if mark.search(title))
         site, count = counts.most_common(1)[0] if counts else ("", 0)
-        if count < max(FEWEST, MOST * len(titles)):
-            continue
-        for number, pieces in enumerate(parts):
-            if len(pieces) > 1 and pieces[at] == site:
-                ends = [found.span() for found in _SEPARATOR.finditer(shorter[number])]
-                shorter[number] = shorter[number][: ends[-1][0]] if at else shorter[number][ends[0][1] :]
-    return shorter if shorter == list(titles) else without_site(shorter)
+        if count >= max(FEWEST, MOST * len(titles)):
+            shorter, full = ([_without(title, site, mark, at) for title in group] for group in (shorter, full))
+    return shorter if shorter == list(titles) else without_site(shorter, full)
+
+
+def _without(title: str, site: str, mark: re.Pattern[str], at: int) -> str:
+    ends = [found.span() for found in mark.finditer(title)]
+    if not ends or mark.split(title)[at] != site:
+        return title
+    return title[: ends[-1][0]] if at else title[ends[0][1] :]
 
 
 def tell_apart(titles: Sequence[str], places: Sequence[str]) -> list[str]:
@@ -70,7 +81,8 @@ def tell_apart(titles: Sequence[str], places: Sequence[str]) -> list[str]:
     for numbers in sharing.values():
         if len(numbers) == 1:
             continue
-        ways = list(zip(*(_ways(PurePosixPath(places[number])) for number in numbers), strict=True))
+        folder = posixpath.commonpath([posixpath.dirname(places[number]) or "." for number in numbers])
+        ways = list(zip(*(_ways(PurePosixPath(places[number]), folder) for number in numbers), strict=True))
         way = next((way for way in ways if len({name.casefold() for name in way}) == len(way) and all(way)), ways[-1])
         for number, name in zip(numbers, way, strict=True):
             marked = f"{titles[number]} ({name})"
@@ -79,9 +91,11 @@ def tell_apart(titles: Sequence[str], places: Sequence[str]) -> list[str]:
     return told
 
 
-def _ways(place: PurePosixPath) -> tuple[str, ...]:
-    """Return what may tell a page from others with its title, the shortest first."""
-    return place.parent.name, _name_of(place), place.parent.as_posix(), place.with_suffix("").as_posix(), place.as_posix()
+def _ways(place: PurePosixPath, folder: str) -> tuple[str, ...]:
+    """Return what may tell a page from others with its title, all in a folder, the shortest first."""
+    inside = place.relative_to(folder)
+    parent = inside.parent.as_posix().removeprefix(".")
+    return place.parent.name, _name_of(place), place.name, parent, inside.with_suffix("").as_posix(), inside.as_posix()
 
 
 def demote_headings(title: str, content: str) -> str:

@@ -8,10 +8,10 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from slmsearch.environments.rows import EpisodeRow
+from slmsearch.episodes.episode import Episode, Turn
+from slmsearch.episodes.rows import EpisodeRow
 from slmsearch.foreign import visible
 from slmsearch.report.page.results import BEFORE, RunResults
-from slmsearch.searcher.episode import Episode, Turn
 
 MAX_EPISODES = 1000
 MAX_CHARS = 3_600_000

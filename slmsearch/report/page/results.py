@@ -7,9 +7,9 @@ from typing import Any
 
 from slmsearch.evaluate.compare import Comparison
 from slmsearch.evaluate.store import Evaluation
-from slmsearch.learn.reports import StepReport
 from slmsearch.report.page.suspects import find_suspects
 from slmsearch.report.tables import Trust
+from slmsearch.training.reports import StepReport
 
 BEFORE, AFTER = "before", "after"
 """Names of the two evaluations that a training run is judged by."""

@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from math import fsum
 
-from slmsearch.environments.rows import EpisodeRow
+from slmsearch.environments.planner.plan_prompt import COMBINE, DIRECT_SOLUTION, SUBPROBLEM
+from slmsearch.environments.searcher.tools import TOOL_NAMES
+from slmsearch.episodes.episode import StopReason
+from slmsearch.episodes.rows import EpisodeRow
 from slmsearch.evaluate.statistics import Difference
 from slmsearch.evaluate.store import Evaluation
 from slmsearch.foreign import visible
-from slmsearch.learn.reports import HELD_OUT
-from slmsearch.learn.samples import SampledEpisode
-from slmsearch.planner.prompt import COMBINE, DIRECT_SOLUTION, SUBPROBLEM
 from slmsearch.report.page.charts import Bar, Line, interval_chart, line_chart, share_bar, share_chart, smooth
 from slmsearch.report.page.results import AFTER, BEFORE, RunResults
 from slmsearch.report.page.suspects import RULES
@@ -29,8 +29,8 @@ from slmsearch.report.tables import (
     slices_table,
     trust_table,
 )
-from slmsearch.searcher.episode import StopReason
-from slmsearch.searcher.tools import TOOL_NAMES
+from slmsearch.training.reports import HELD_OUT
+from slmsearch.training.samples import SampledEpisode
 
 TOOLS = (*TOOL_NAMES, SUBPROBLEM, COMBINE, DIRECT_SOLUTION)
 """Names under which calls are counted."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from statistics import fmean, stdev
 
 from slmsearch.config import DecisionConfig, RunConfig
-from slmsearch.environments.rows import EpisodeRow
+from slmsearch.episodes.rows import EpisodeRow
 from slmsearch.errors import ConfigError
 from slmsearch.evaluate.metrics import metric_values
 from slmsearch.evaluate.statistics import Difference, paired_bootstrap

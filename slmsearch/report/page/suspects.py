@@ -9,11 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import fmean
 
-from slmsearch.environments.rows import EpisodeRow
+from slmsearch.environments.searcher.evidence import read_sections
+from slmsearch.episodes.episode import Episode
+from slmsearch.episodes.rows import EpisodeRow
 from slmsearch.evaluate.store import Evaluation
 from slmsearch.judge.exact import normalise_answer
-from slmsearch.searcher.episode import Episode
-from slmsearch.searcher.evidence import read_sections
 
 MIN_F1 = 0.5
 """Token F1 below which a verdict `right` disagrees with the gold answer."""

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from flows.ops.api import UpRecord, page_path, password_path, record_path, write_record
 from flows.ops.doctor.checks import examine
 from flows.ops.doctor.collect import look, remove_leftovers
+from flows.runtime.api import UpRecord, page_path, password_path, record_path, write_record
 from slmsearch.artifacts.files import STAGING_PREFIX
 from slmsearch.config import RunConfig
 from tasks.tracking import OWNER, open_tracker

@@ -15,8 +15,8 @@ from slmsearch.corpus.hub import HubName, parse_hub_name
 from slmsearch.corpus.packages import Origin
 from slmsearch.corpus.sources import load_source, source_parts
 from slmsearch.corpus.store import build_corpus, read_manifest
+from slmsearch.environments.planner.problem_sources import problems_parts
 from slmsearch.errors import CorpusError
-from slmsearch.planner.sources import problems_parts
 from tests.slmsearch.corpus.hub import StandIn, serving
 
 NAME = "rajpurkar/squad"

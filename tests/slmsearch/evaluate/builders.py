@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 
 from slmsearch.config import DecisionConfig
 from slmsearch.corpus.questions import Question
-from slmsearch.environments.rows import EpisodeRow
-from slmsearch.searcher.episode import Episode, StopReason, ToolCall, ToolResult, Turn
-from slmsearch.searcher.reward import REWARD_PARTS
-from slmsearch.searcher.tools import READ, SEARCH, VIEW
+from slmsearch.environments.searcher.reward import REWARD_PARTS
+from slmsearch.environments.searcher.tools import READ, SEARCH, VIEW
+from slmsearch.episodes.episode import Episode, StopReason, ToolCall, ToolResult, Turn
+from slmsearch.episodes.rows import EpisodeRow
 
 ONE_HOP = Question("q1", "When was Ada born?", "1815", (), ("ada",), ("ada:life",), 1, "one_hop")
 TWO_HOP = Question("q2", "Where was the author of Notes born?", "London", (), ("notes", "ada"), ("notes:author", "ada:life"), 2, "two_hop")

@@ -7,14 +7,14 @@ from slmsearch.config import RunConfig
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.pages import Page
 from slmsearch.corpus.questions import UNKNOWN_ANSWER, Question
-from slmsearch.environments.searcher import SearcherEnvironment
+from slmsearch.environments.searcher.searcher_environment import SearcherEnvironment
+from slmsearch.environments.searcher.tools import Toolbox
 from slmsearch.errors import IndexUnusableError
 from slmsearch.evaluate.policies import PolicySpec
 from slmsearch.evaluate.run import Progress, evaluate_policy
 from slmsearch.evaluate.store import Evaluation
 from slmsearch.judge import make_judge
 from slmsearch.retrieval.hits import Hit
-from slmsearch.searcher.tools import Toolbox
 
 PAGES = [
     Page("mira", "Mira Talvoren", "# Mira Talvoren\n\nA baker.\n\n## Life\n\nMira Talvoren was born in 1823. She lived in Norwick.\n"),

@@ -8,13 +8,13 @@ from slmsearch.config import SearcherConfig
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.pages import Page
 from slmsearch.corpus.questions import UNKNOWN_ANSWER, Question
-from slmsearch.environments.baselines import RetrieveThenAnswer, find_stems, overlap, pick_answer
-from slmsearch.generate.sampler import Sampling
-from slmsearch.generate.scripted import ScriptedSampler
+from slmsearch.environments.searcher.baselines import RetrieveThenAnswer, find_stems, overlap, pick_answer
+from slmsearch.environments.searcher.rollout import play_episodes
+from slmsearch.environments.searcher.tools import Toolbox
+from slmsearch.episodes.episode import Episode, StopReason
+from slmsearch.episodes.sampler import Sampling
+from slmsearch.episodes.scripted import ScriptedSampler
 from slmsearch.retrieval.hits import Hit
-from slmsearch.searcher.episode import Episode, StopReason
-from slmsearch.searcher.rollout import play_episodes
-from slmsearch.searcher.tools import Toolbox
 from tests.slmsearch.evaluate.corpus import LIBRARY, QUESTIONS, WordIndex, make_toolbox
 
 NO_TOKEN_LIMIT = {"max_episode_tokens": 10**9, "max_turn_tokens": 10**9}

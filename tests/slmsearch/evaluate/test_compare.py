@@ -8,7 +8,7 @@ from typing import ClassVar
 import pytest
 
 from slmsearch.config import DecisionConfig
-from slmsearch.environments.rows import EpisodeRow
+from slmsearch.episodes.rows import EpisodeRow
 from slmsearch.errors import ConfigError, EvaluationError
 from slmsearch.evaluate.compare import Comparison, compare, replay
 from slmsearch.evaluate.metrics import summarise, summarise_slices

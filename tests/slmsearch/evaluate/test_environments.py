@@ -1,25 +1,22 @@
 """Planners are evaluated as searchers are: rows, metrics, keys, controls, storage."""
 
-from dataclasses import asdict
-
 import pytest
 
 from slmsearch.config import PathsConfig, PolicyConfig, RunConfig
 from slmsearch.corpus.questions import Question
-from slmsearch.environments import planner as planning
-from slmsearch.environments.planner import PLAN_IS_QUESTION, PLANS_SHUFFLED, WORKER_ALONE, PlannerEnvironment
-from slmsearch.environments.rows import row_from_dict
+from slmsearch.environments.planner import planner_environment as planning
+from slmsearch.environments.planner.plan import render_plan
+from slmsearch.environments.planner.plan_reward import NumberJudge
+from slmsearch.environments.planner.planner_environment import PLAN_IS_QUESTION, PLANS_SHUFFLED, WORKER_ALONE, PlannerEnvironment
+from slmsearch.environments.planner.problems import generate_problems, gold_plan
+from slmsearch.environments.planner.worker import ConcurrentWorker, Solution
+from slmsearch.episodes.scripted import ScriptedSampler
 from slmsearch.errors import ConfigError, EvaluationError, GenerationError
 from slmsearch.evaluate.policies import PolicySpec
 from slmsearch.evaluate.run import eval_key, eval_sources, evaluate_policy
 from slmsearch.evaluate.store import load_evaluation, write_evaluation
-from slmsearch.generate.scripted import ScriptedSampler
-from slmsearch.planner.plan import render_plan
-from slmsearch.planner.problems import generate_problems, gold_plan
-from slmsearch.planner.reward import NumberJudge
-from slmsearch.planner.worker import ConcurrentWorker, Solution
+from tests.slmsearch.environments.planner.words import WordIndependence
 from tests.slmsearch.evaluate.builders import is_documented
-from tests.slmsearch.planner.words import WordIndependence
 
 PROBLEMS = list(generate_problems(9, 60))
 QUESTIONS = [Question(f"p{i}", p.text, str(p.answer), hops=p.operations, kind="generated") for i, p in enumerate(PROBLEMS)]
@@ -79,9 +76,6 @@ def test_a_planners_evaluation_survives_the_disk(config, tmp_path):
     assert stored.metrics == found.metrics
     assert stored.metrics["faults/prose"] == 1.0
     assert [turn.call.name for turn in stored.episodes[3].turns if turn.call] == ["solve_subproblem"] * PROBLEMS[3].operations
-    values = asdict(stored.rows[0])
-    del values["measured"]
-    assert row_from_dict(values).measured == {}, "rows stored before planners had measures"
 
 
 def test_a_broken_worker_fails_episodes_and_grades_none(config):

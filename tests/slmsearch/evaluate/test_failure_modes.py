@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from slmsearch.corpus.questions import UNKNOWN_ANSWER, Question
-from slmsearch.environments.rows import FailureMode, find_failure_mode
-from slmsearch.searcher.episode import Episode, StopReason
-from slmsearch.searcher.evidence import Evidence, gather_evidence
+from slmsearch.environments.searcher.evidence import Evidence, gather_evidence
+from slmsearch.environments.searcher.failure_modes import FailureMode, find_failure_mode
+from slmsearch.episodes.episode import Episode, StopReason
 from tests.slmsearch.evaluate.builders import ONE_HOP, TWO_HOP, play, read, say, search, view
 
 UNANSWERABLE = Question("q3", "Who was the mayor?", UNKNOWN_ANSWER, page_ids=("ada",), kind="unanswerable")

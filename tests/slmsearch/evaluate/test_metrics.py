@@ -6,16 +6,24 @@ from dataclasses import asdict
 import pytest
 
 from slmsearch.corpus.questions import UNKNOWN_ANSWER, Question
-from slmsearch.environments.rows import EpisodeRow, make_row, row_from_dict
+from slmsearch.environments.searcher.failure_modes import measure_episode
+from slmsearch.environments.searcher.reward import REWARD_PARTS
+from slmsearch.episodes import rows as episode_rows
+from slmsearch.episodes.episode import StopReason, ToolCall, Turn
+from slmsearch.episodes.reward import Reward
+from slmsearch.episodes.rows import EpisodeRow, row_from_dict
 from slmsearch.errors import ConfigError, EvaluationError
 from slmsearch.evaluate.metrics import metric_values, slice_rows, summarise, summarise_slices
 from slmsearch.judge import Verdict
-from slmsearch.searcher.episode import StopReason, ToolCall, Turn
-from slmsearch.searcher.reward import REWARD_PARTS, Reward
 from tests.slmsearch.evaluate.builders import METRICS, ONE_HOP, TWO_HOP, fail, is_documented, make, play, read, say, search
 
 REWARD = Reward(0.96, {"correct": 1.0, "call_cost": -0.04, "malformed": 0.0, "abstained": 0.0})
 NO_REWARD = Reward(0.0, dict.fromkeys(REWARD_PARTS, 0.0))
+
+
+def make_row(question, episode, verdict, reward):
+    measured = episode_rows.NOT_MEASURED if reward is None or episode.failure else measure_episode(question, episode)
+    return episode_rows.make_row(question, episode, verdict, reward, measured)
 
 
 def test_row_of_a_right_episode() -> None:
@@ -106,22 +114,6 @@ def test_a_metric_that_is_no_mean_over_questions_is_refused_with_the_names_of_th
     with pytest.raises(ConfigError, match="no mean over questions") as refused:
         metric_values([make("a")], "reward/std")
     assert set(str(refused.value).partition("use one of ")[2].split(", ")) <= METRICS
-
-
-@pytest.mark.parametrize(
-    ("stored", "typed"),
-    [
-        ({"answer": "35", "gold": "3.5", "exact_match": 1.0}, 0.0),
-        ({"answer": "5 percent", "gold": "5 %", "exact_match": 0.0}, 1.0),
-        ({"answer": "UK", "gold": "United Kingdom", "exact_match": 1.0}, 1.0),  # by an alias, which rows do not know
-        ({"answer": None, "gold": "5", "exact_match": 0.0}, 0.0),
-        ({"answer": "7", "gold": "9", "exact_match": 1.0, "correct": 1.0, "measured": {"plan/decomposed_frac": 1.0}}, 1.0),
-    ],
-)
-def test_rows_stored_without_a_typed_match_get_it_when_read(stored: dict[str, object], typed: float) -> None:
-    values = {**asdict(make("q", False)), **stored}
-    del values["typed_match"]
-    assert row_from_dict(json.loads(json.dumps(values))).typed_match == typed
 
 
 def test_slices_by_kind_and_hops() -> None:

@@ -6,14 +6,15 @@ import pytest
 from pydantic import SecretStr
 
 from slmsearch.config import PolicyConfig, RunConfig
-from slmsearch.environments.baselines import RetrieveThenAnswer
-from slmsearch.environments.searcher import SearcherEnvironment
+from slmsearch.environments.searcher.baselines import RetrieveThenAnswer
+from slmsearch.environments.searcher.random_turns import random_turn
+from slmsearch.environments.searcher.searcher_environment import SearcherEnvironment
+from slmsearch.episodes.scripted import ScriptedSampler
 from slmsearch.errors import ConfigError
 from slmsearch.evaluate.policies import PolicySpec, describe_policy, parse_policy
 from slmsearch.evaluate.run import make_policy_sampler
-from slmsearch.generate.openai_sampler import WHOLE
-from slmsearch.generate.scripted import ScriptedSampler, random_turn
 from slmsearch.judge import ExactJudge
+from slmsearch.sampling.openai_sampler import WHOLE
 from tests.slmsearch.evaluate.corpus import make_toolbox
 
 CONFIG = PolicyConfig(model="base@abc", adapter="adapters/a", dtype="bfloat16", api_key=SecretStr("secret"))

@@ -4,17 +4,18 @@ import pytest
 
 from slmsearch.config import EvaluateConfig, JudgeConfig, PathsConfig, PolicyConfig, RunConfig
 from slmsearch.corpus.questions import UNKNOWN_ANSWER, Question
-from slmsearch.environments.grade import grade_episodes, judging_ahead
-from slmsearch.environments.searcher import scoring
+from slmsearch.environments.searcher.failure_modes import measure_episode
+from slmsearch.environments.searcher.searcher_environment import scoring
+from slmsearch.episodes.episode import StopReason
+from slmsearch.episodes.grade import grade_episodes, judging_ahead
+from slmsearch.episodes.scripted import ScriptedSampler
 from slmsearch.errors import CorpusError, EvaluationError
 from slmsearch.evaluate import run
 from slmsearch.evaluate.policies import PolicySpec, parse_policy
 from slmsearch.evaluate.run import eval_key, select_questions
 from slmsearch.evaluate.store import load_evaluation, write_evaluation
-from slmsearch.generate.scripted import ScriptedSampler
 from slmsearch.judge import ExactJudge, Verdict
 from slmsearch.judge.cache import FILE, VerdictCache
-from slmsearch.searcher.episode import StopReason
 from tests.judge_server import Behaviour, JudgeServer
 from tests.slmsearch.evaluate.builders import Tolerant, is_documented, play, say
 from tests.slmsearch.evaluate.corpus import QUESTIONS, FlakyIndex, evaluate_searcher, make_toolbox
@@ -85,7 +86,7 @@ def test_failed_episodes_are_neither_judged_nor_scored() -> None:
             return super().judge(items)
 
     episodes = [play(say("1823")), play(stop_reason=StopReason.FAILED, failure="index: gone")]
-    rows = grade_episodes(QUESTIONS[:2], episodes, Spy(), scoring(CONFIG.reward))
+    rows = grade_episodes(QUESTIONS[:2], episodes, Spy(), scoring(CONFIG.reward), measure_episode)
     assert asked == ["1823"]
     assert [row.failed for row in rows] == [False, True]
     assert rows[1].reward_parts == {}
@@ -96,7 +97,7 @@ def test_an_outage_of_the_judge_is_a_failed_row() -> None:
         def judge(self, items):
             return [Verdict(None, "judge", "judge: down") for _ in items]
 
-    (row,) = grade_episodes(QUESTIONS[:1], [play(say("x"))], Down(), scoring(CONFIG.reward))
+    (row,) = grade_episodes(QUESTIONS[:1], [play(say("x"))], Down(), scoring(CONFIG.reward), measure_episode)
     assert (row.failed, row.failure) == (True, "judge: down")
 
 

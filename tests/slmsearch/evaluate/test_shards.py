@@ -9,14 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slmsearch.config import EvaluateConfig, PathsConfig, PolicyConfig, RunConfig
-from slmsearch.environments.searcher import SearcherEnvironment
+from slmsearch.environments.searcher.random_turns import random_turn
+from slmsearch.environments.searcher.searcher_environment import SearcherEnvironment
+from slmsearch.episodes.scripted import ScriptedSampler
 from slmsearch.errors import EvaluationError
 from slmsearch.evaluate import run
 from slmsearch.evaluate import shards as shards_module
 from slmsearch.evaluate.policies import parse_policy
 from slmsearch.evaluate.shards import Shard, has_shard, merge_shards, remove_shards, shards_dir, split_shards, write_shard
 from slmsearch.evaluate.store import EPISODES, METRICS_FILE, ROWS, Evaluation, write_evaluation
-from slmsearch.generate.scripted import ScriptedSampler, random_turn
 from slmsearch.judge import make_judge
 from tests.slmsearch.evaluate.builders import Tolerant
 from tests.slmsearch.evaluate.corpus import QUESTIONS, FlakyIndex, evaluate_searcher, make_toolbox

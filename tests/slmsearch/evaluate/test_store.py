@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from slmsearch.episodes.episode import Turn
 from slmsearch.errors import EvaluationError
 from slmsearch.evaluate.metrics import summarise, summarise_slices
 from slmsearch.evaluate.store import Evaluation, has_evaluation, load_evaluation, load_manifest, load_rows, write_evaluation
-from slmsearch.searcher.episode import Turn
 from tests.slmsearch.evaluate.builders import make, play, read, say, search
 
 ROWS = (make("q1", answer="Zoë\u2028\ud800"), make("q2", False, first_hit=None))

@@ -1,10 +1,5 @@
 """What twins and repeated episodes say: shares by hand, intervals, and that failed rows count nowhere."""
 
-import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
-from slmsearch.bench.betting import bet_on_difference
 from slmsearch.config import DecisionConfig
 from slmsearch.evaluate.trust import SAMPLED, measure_trust
 from tests.slmsearch.evaluate.builders import fail, make
@@ -76,21 +71,3 @@ def test_failed_episodes_count_nowhere_and_slices_stand_beside_all():
     assert {name: share.n for name, share in found["twins/both_right"].items()} == {"all": 1, "kind=a": 1, "hops=1": 1}
     assert found["answer/pass_at_k"]["all"].n == 1
     assert measure_trust(whole, {"withdrawn": [fail("q0/withdrawn")]}, CONFIG) == {}
-
-
-@pytest.mark.parametrize(("gain", "verdict"), [(1.0, "better"), (-1.0, "worse"), (0.0, "open")])
-def test_bets_are_sure_soon_of_what_is_plain_and_never_of_nothing(gain, verdict):
-    stopped = bet_on_difference([gain] * 200, [""] * 200, 0.05)
-    assert stopped.verdict == verdict
-    assert stopped.questions == 200 if verdict == "open" else stopped.questions < 20
-
-
-@given(st.lists(st.sampled_from([-1.0, 0.0, 0.5, 1.0]), min_size=1, max_size=80), st.integers(1, 5), st.integers(0, 3))
-@settings(max_examples=100, deadline=None)
-def test_bets_take_any_differences_and_turn_with_their_sign(differences, page, seed):
-    clusters = [f"p{i // page}" for i in range(len(differences))]
-    one = bet_on_difference(differences, clusters, 0.05, seed=seed)
-    other = bet_on_difference([-value for value in differences], clusters, 0.05, seed=seed)
-    turned = {"better": "worse", "worse": "better", "open": "open"}
-    assert (other.verdict, other.questions) == (turned[one.verdict], one.questions)
-    assert 1 <= one.questions <= len(differences)

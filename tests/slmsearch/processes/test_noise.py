@@ -5,7 +5,7 @@ import warnings
 
 import pytest
 
-from slmsearch.learn.child import Child
+from slmsearch.processes.call import Child
 from slmsearch.processes.noise import NOISE, silence_noise
 
 pytestmark = pytest.mark.usefixtures("unforked")
@@ -16,14 +16,14 @@ def put_an_adapter_on_a_model() -> None:
     import bitsandbytes.backends.cpu.ops  # noqa: F401
     from peft import LoraConfig, get_peft_model
 
-    from tests.slmsearch.learn.sft_worker import make_llama
+    from tests.slmsearch.training.sft_worker import make_llama
 
     model = get_peft_model(make_llama(64, 0), LoraConfig(task_type="CAUSAL_LM", r=2))
     model.disable_adapter_layers()
     warnings.warn("`is_something_else` is deprecated", FutureWarning, stacklevel=1)
     warnings.warn("`is_gradient_checkpointing` is deprecated and no FutureWarning", UserWarning, stacklevel=1)
     logging.getLogger("bitsandbytes.backends.cpu.ops").warning("Something else of %s", "bitsandbytes")
-    logging.getLogger("slmsearch.learn").warning("ours")
+    logging.getLogger("slmsearch.training").warning("ours")
 
 
 def test_a_child_that_puts_an_adapter_on_a_model_shows_no_noise_and_all_else(

@@ -13,7 +13,7 @@ import pytest
 from slmsearch.errors import ServiceError
 from slmsearch.processes import watchdog
 from slmsearch.processes.child import WATCHDOG_KILLED, ServerProcess
-from tests.slmsearch.serve.conftest import PROGRAMS, gone_after, runs, wait_until
+from tests.slmsearch.serving.engines.conftest import PROGRAMS, gone_after, runs, wait_until
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the programs that stand in for servers need POSIX signals")
 SERVER = [sys.executable, str(PROGRAMS / "openai_server.py"), "--port", "0"]

@@ -34,6 +34,15 @@ def test_chapters_stand_in_the_order_of_the_spine_with_tables_and_notes():
     assert (book.title, dict(book.metadata)) == ("Of Mills", {"author": "A. Smith", "date": "1871"})
 
 
+def test_chapters_that_are_called_as_the_book_is_have_their_own_headings_and_marks_of_notes_stay_apart():
+    mark = "<a epub:type='noteref' href='#n'>1</a>"
+    first = f"<title>Of Mills</title><h1>1. The wheel</h1><p>{LONG}{mark}</p><aside epub:type='footnote' id='n'>Moe, p. 3.</aside>"
+    book = epub_to_markdown(
+        make_book({"c.xhtml": f"<title>Of mills</title><p>{LONG}</p>", "b.xhtml": "<h1>2. The roof</h1>x", "a.xhtml": first})
+    )
+    assert book.content == f"# 1. The wheel\n\n{LONG}[1]\n\nMoe, p. 3.\n\n# 2. The roof\n\nx\n\n{LONG}"
+
+
 def test_contents_are_left_out_and_listed():
     links = "<h1>Contents</h1><ul><li><a href='a.xhtml'>The first chapter</a></li><li><a href='b.xhtml'>The second</a></li></ul>"
     book = epub_to_markdown(make_book({"a.xhtml": f"<p>{LONG}</p>", "toc.xhtml": links}))

@@ -322,3 +322,14 @@ def test_a_thousand_spoilt_documents_are_read_or_named(tmp_path: Path):
     for page in pages.values():
         page.content.encode()
         assert split_sections(page)
+
+
+def test_a_template_is_no_page(tmp_path: Path) -> None:
+    (tmp_path / "a.html").write_text('{{- $wide := .Get "wide" }}\n<p>{{ with .Title }}<b>{{ . }}</b>{{ end }} mill</p>')
+    (tmp_path / "long.html").write_text("{{ $wheels := slice " + '(dict "oak" "a/b")\n' * 200 + "}}<p>{{ len $wheels }}</p>{{ end }}")
+    (tmp_path / "b.html").write_text("{% extends 'x.html' %}{% block main %}<h1>{{ title }}</h1>{% endblock %}")
+    shown = "<p>Templates of the mill say <code>{{ if }}</code> and {{ end }}, or {{ else }}, as the miller wrote in spring.</p>"
+    (tmp_path / "c.html").write_text(f"{shown}<pre>{'{{ range .Wheels }}' * 9}</pre><p>{'The wheel turns and the mill grinds. ' * 9}</p>")
+    pages, skipped = read(tmp_path)
+    assert set(pages) == {"c"} and "{{ range .Wheels }}" in pages["c"].content
+    assert [(item.path, item.reason) for item in skipped] == [(f"{name}.html", Reason.KIND) for name in ("a", "b", "long")]

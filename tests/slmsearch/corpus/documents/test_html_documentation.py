@@ -66,6 +66,14 @@ def test_short_definitions_and_those_without_anchors_are_paragraphs_that_begin_w
     assert convert(f"<dl><div><dt>a</dt><dd>{LONG}</dd></div></dl>").startswith("a: The boat")
 
 
+def test_a_footnote_after_definitions_is_not_of_the_last_one():
+    sail = f"<dl>{signature('sail', 'wind')}<dd><p>Sails. {LONG}</p></dd></dl>"
+    text = "Whether a boat belongs to the harbour or does not belong to it is for its keeper to say."
+    note = f"<p>Notes</p><aside role=note>[<a href='#r'>1</a>] <p>{text}</p></aside>"
+    found = sections(f"<h1>Boats</h1><p>Lead.</p>{sail}{note}")
+    assert list(found) == ["1 Boats", "2 sail", "2 Boats"] and "keeper" in found["2 Boats"]
+
+
 def test_definitions_that_are_one_long_list_are_sections_each():
     terms = "".join(f'<dt id="term-{n}">{n} (a term)</dt><dd><p>{LONG}</p></dd>' for n in ("ebb", "flood"))
     assert list(sections(f"<h1>Glossary</h1><dl class='glossary'>{terms}</dl>")) == ["1 Glossary", "2 ebb (a term)", "2 flood (a term)"]

@@ -131,6 +131,16 @@ def test_an_edit_link_in_a_heading_and_the_sites_name_above_the_title_go():
     assert [kind for kind, _ in document.dropped] == ["edit link", "navigation"]
 
 
+def test_who_wrote_a_page_and_when_below_its_title_goes():
+    stamp = "<div>Created by <span> Ola Moe</span>, last modified on May 03, 2024</div>"
+    assert html_to_markdown(f"<h1>Mill</h1><div class=page-metadata>Created by Ola Moe</div>{LONG}".encode()).content == f"# Mill\n\n{TEXT}"
+    tongues = "<div><label>2 languages</label><ul><li><a hreflang=de href=d>Deutsch</a><li><a hreflang=nb href=n>Norsk</a></ul></div>"
+    assert html_to_markdown(f"<h1>Mill</h1>{tongues}{LONG}".encode()).content == f"# Mill\n\n{TEXT}"
+    made = "<p>Created by the monks of Halden, the mill is old.</p>"
+    assert html_to_markdown(f"<h1>Mill</h1>{stamp}{LONG}".encode()).content == f"# Mill\n\n{TEXT}"
+    assert html_to_markdown(f"<h1>Mill</h1>{made}{LONG}".encode()).content.startswith("# Mill\n\nCreated by the monks")
+
+
 def test_what_stands_around_the_main_part_is_listed():
     document = html_to_markdown(f"<body><div>Buy flour</div><main><h1>Mill</h1>{LONG}</main><p>Call us</p></body>".encode())
     assert document.content == f"# Mill\n\n{TEXT}"
@@ -161,6 +171,11 @@ def test_whatever_is_dropped_is_listed(parts: list[str]):
         (f"<h1 id=t>On mills</h1>{LONG}<h2 id=a><a class='toc-backref' href='#t'>Why?</a></h2>{LONG}", "## Why?"),
         (f"{LONG}<p>See <a href='#a'>grind</a>, <a href='#b'>lift</a>.</p><h2 id=a>a</h2>{LONG}<h2 id=b>b</h2>{LONG}", "See grind, lift."),
         (f"{LONG}<dl><dt id=x><a href='#x'>nb_add</a><dt id=y><a href='#y'>nb_and</a></dl>{LONG}", "nb_add"),
+        (f"{LONG}<p>Take:</p><div class=toctree-wrapper><ul><li><a href=a>oak</a></ul></div>", "oak"),
+        (f"{LONG}<svg><style>t{{}}</style><path d='M0'/><text x=1>LIFT</text><text>gate-name</text></svg>", "\n\nLIFT gate-name"),
+        (f"{LONG}<aside role=note>[<a class=fn-backref role=doc-backlink href='#r'>1</a>] <p>So it is said.</aside>{LONG}", "[1]"),
+        (f"{LONG}<div class='admonition seealso'><p>See also</p><p><a href=a>Oaks</a></p></div>", "See also\n\nOaks"),
+        (f"{LONG}It is made of:<ul><li>src/<a href=a.html>oak.c</a></ul>", "src/oak.c"),
         (f"{LONG}<p>Take these:</p><ul><li><a href=a.html>oak</a><li><a href=b.html>pine</a></ul>", "oak"),
         (f"{LONG}See also: <a href=a.html>oak</a> <a href=b.html>pine</a>", "oak"),
         (f"{LONG}<div class=sidebar><p class=title>On CUPS</p><p>It prints. <a href=x>More</a></p></div>{LONG}", "It prints."),
@@ -171,4 +186,9 @@ def test_what_only_looks_like_navigation_is_text(body: str, kept: str):
 
 
 def test_marks_that_lead_elsewhere_go():
+    note = "<li id=n1><span class=w-backlink>^ <a href='#r1'><sup>a</sup></a> <a href='#r2'><sup>b</sup></a></span> Moe, p. 3."
+    back = "<li id=n2>Lund, p. 4. <a href='#r3'>\u21a9\ufe0e</a>"
+    assert html_to_markdown(f"{LONG}<h2>Notes</h2><ol>{note}{back}</ol>".encode()).content.endswith("1. Moe, p. 3.\n2. Lund, p. 4.")
+    table = "<caption><span>All</span> <span><a href='javascript:show(2)'>Own</a></span></caption><tr><th>a<th>b<tr><td>1<td>2"
+    assert "All\n\n| a | b |" in html_to_markdown(f"{LONG}<table>{table}</table>".encode()).content
     assert "\u00a7" not in html_to_markdown(f"<p>{LONG} <a href='https://a.b/c'>\u00a7</a></p>".encode()).content

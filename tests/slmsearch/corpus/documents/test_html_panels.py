@@ -27,6 +27,8 @@ def convert(body: str, head: str = "") -> str:
         "<div role=tablist><button id=t1 role=tab>Red</button><button id=t2 role=tab>Blue</button></div>"
         "<section role=tabpanel aria-labelledby=t1><p>Port 1.</p></section><section role=tabpanel aria-labelledby=t2 hidden>"
         "<p>Port 2.</p></section>",
+        "<ul><li id=t1><p>Red</p></li><li id=t2><p>Blue</p></li></ul><div><div class=tab-pane aria-labelledby=t1><p>Port 1.</p></div>"
+        "<div class=tab-pane aria-labelledby=t2><p>Port 2.</p></div></div>",
         "<ul class=nav><li><a href='#a'>Red</a></li><li><a href='#b'>Blue</a></li></ul><div><div id=a><p>Port 1.</p></div>"
         "<div id=b>Port 2.</div></div>",
         "<div><input type=radio name=s id=a><label for=a>Red</label><div><p>Port 1.</p></div><input type=radio name=s id=b>"

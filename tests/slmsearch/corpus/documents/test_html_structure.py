@@ -78,6 +78,18 @@ def test_no_cell_of_any_table_is_lost(rows: list[list[tuple[int, int]]]):
     assert all(f"c{y}x{x}" in text for y, row in enumerate(rows) for x in range(len(row))) and text.endswith("end")
 
 
+def test_tables_that_are_no_tables_of_data_are_read_in_order():
+    row = "<tr><td class=n><p>cr</p></td><td><p>a <a href='#x'>context</a></p></td><td>&nbsp;</td></tr>"
+    table = f"<div><table><colgroup><col></colgroup><tbody>{row}</tbody></table></div>"
+    assert convert(f"<p>Draws.<h4>Parameters</h4>{table}") == "Draws.\n\n#### Parameters\n\ncr | a context"
+    box = "<tr><td><div>Note</div></td><td><div>On gates</div><div><p>It is heavy.</p><pre>lift -f\nlift -g</pre></div></td></tr>"
+    assert convert(f"<table>{box}</table>") == "Note\n\nOn gates\n\nIt is heavy.\n\n```\nlift -f\nlift -g\n```"
+    call = (
+        "<tr><td>int lift</td><td>(</td><td>gate *</td><td>g,</td></tr><tr><td></td><td></td><td>int</td><td>by</td></tr><tr><td></td><td>)"
+    )
+    assert convert(f"<table>{call}</table>") == "`int lift ( gate * g, int by )`"
+
+
 def test_a_table_that_claims_to_be_huge_is_read():
     text = convert("<table>" + "<tr><td colspan=1000 rowspan=65000>a</td><td colspan=99999>b</td></tr>" * 400 + "</table>")
     assert text.count("a") >= 400 and len(text) < 2_000_000
@@ -96,6 +108,10 @@ def test_words_that_only_the_layout_separates_stay_apart():
     assert convert("<pre>a<br>b<span>c</span></pre>") == "```\na\nbc\n```"
     numbered = "".join(f"<span class=n>00{n}</span>line {n}\n" for n in (1, 2, 3))
     assert convert(f"<pre>{numbered}</pre>") == "```\nline 1\nline 2\nline 3\n```"
+    lines = "".join(f"<div class=line><a id=l{n}></a><span class=no> {n}</span>  line {n}</div>" for n in (8, 9))
+    assert convert(f"<div class=fragment>{lines}</div>") == "```\n  line 8\n  line 9\n```"
+    values = "<pre>f(<span>1</span>, <span>2</span>)\n(1, 2)</pre><pre><span>1</span>\n<span>2</span></pre>"
+    assert convert(values) == "```\nf(1, 2)\n(1, 2)\n```\n\n```\n1\n2\n```"
     assert (
         convert("<p>So <math alttext='x^2'><mi>x</mi></math> and <math><mi>y</mi><annotation>z</annotation></math></p>") == "So x^2 and y"
     )
@@ -108,6 +124,15 @@ def test_words_that_only_the_layout_separates_stay_apart():
         ("<title>Oats | Fernwald</title>", "<h1>Oats</h1><p>x</p>", "Oats"),
         ("<title>Oats | Fernwald</title>", "<h1>Fernwald</h1><h2>Oats</h2>", "Oats"),
         ("<title>Oats (Mill API)</title>", "<h2>Class Oats</h2><h3>grind</h3>", "Class Oats"),
+        ("<title>Oats (Mill API)</title>", "<h2>Class Oats&lt;T extends Corn&gt;</h2><h3>grind</h3>", "Class Oats<T extends Corn>"),
+        ("<title>On oats</title>", "<div>On oats</div><h1><b>1. </b>Sowing</h1><p>a</p>", "On oats"),
+        ("<title>On oats</title>", "<h1>1. Sowing</h1><p>a</p>", "On oats"),
+        ("<title>1. Sowing \u2014 Mill</title>", "<h1>1. Sowing</h1><p>a</p>", "1. Sowing"),
+        (
+            "<title>Mill: Oats Class</title>",
+            "<div class=title>Oats Class<div><a href=x>Corn</a></div></div><p>a</p>",
+            "Oats Class",
+        ),
         ("<title>Oats: The Mill Book</title><link rel=home title='The Mill Book' href=i>", "<h2>Oats</h2>", "Oats"),
         ("<title>Mill: Oats Class</title>", "<div>Mill 1.2</div><div class=title>Oats Class</div><h2>a</h2>", "Oats Class"),
         ("<title>Oats</title>", "<div>Oats</div><h1>1. Sow</h1><p>a</p><h1>2. Reap</h1>", "Oats"),

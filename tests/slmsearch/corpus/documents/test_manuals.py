@@ -81,6 +81,10 @@ def test_a_page_has_its_name_its_section_and_its_description():
         (".nf\nturn \\\\\n  .5\n.fi", "```\nturn \\\n  .5\n```"),
         (".TS\ntab(;);\nl l.\npart;price\n_\nwheel;T{\nseven\nhundred\nT}\n.TE",
          "| part | price |\n| --- | --- |\n| wheel | seven hundred |"),
+        (".de1 WHEEL\n.  RS \\\\$1\n.nr x +1\n..\n.de LINK\n\\fI\\\\$2\\fP <\\\\$1>\\\\$3\n..\n.WHEEL 3\ntext\n.LINK a.b \"the yard\" .",
+         "text\nthe yard <a.b>."),
+        (".LOOK blue < >\n.SH NAME\nmill", "## NAME\n\nmill"),
+        (".IP \\(em 2\none", "- one"),
         (".UR http://a.example\nthe yard\n.UE .", "the yard\n<http://a.example>."),
         (".de XY\nhidden\n..\n.if t paper\n.ie n kept\n.el lost\n.if n \\{\\\nmore\n.\\}", "kept\nmore"),
         (".ds W oak\\-wood\nof \\*W and \\*[W] \\(co \\[u00FC]\\(:o", "of oak-wood and oak-wood \u00a9 \u00fc\u00f6"),
@@ -100,6 +104,11 @@ def test_macros_of_man(text: str, wanted: str):
         (".Bd -literal\nturn  it\n.Ed", "```\nturn  it\n```"),
         ('.Fn turn "int n" .', "turn(int n)."),
         (".Sm off\n.TS\nl l.\npart\tprice\nwheel\t7\n.TE\nend", "| part | price |\n| --- | --- |\n| wheel | 7 |\n\nend"),
+        (
+            '.de wheel\n.Bl -tag\n.It Sy Part\n"\\\\$1"\n.if "\\\\$2"" of oak\n.ie "\\\\$2"7" seven\n.el \\\\$2 \\\\fBteeth\\\\fP\n'
+            '.if !"\\\\$2"7" \\{\n.It Sy More\n.\\}\n.El\n..\n.wheel gate 7\n.wheel stone 8\n.wheel floor ""',
+            'Part\n"gate"\nseven\n\nPart\n"stone"\n8 teeth\n\nMore\n\nPart\n"floor"\nof oak\nteeth\n\nMore',
+        ),
         (".In mill.h\n.Dq the wheel", "#include <mill.h>\n\u201cthe wheel\u201d"),
     ],
 )
@@ -131,7 +140,20 @@ def test_divided_info_and_other_files_of_these_names(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    "piece", [".if n ", ".ie t \\{\n", "\\*(aa", ".de x\n", "\\f", '"', ".TS\n", "\\[", ".so a\n", ".ds a \\*a\\*a\n\\*a\n"]
+    "piece",
+    [
+        ".if n ",
+        ".ie t \\{\n",
+        "\\*(aa",
+        ".de x\n",
+        "\\f",
+        '"',
+        ".TS\n",
+        "\\[",
+        ".so a\n",
+        ".ds a \\*a\\*a\n\\*a\n",
+        ".de a\n.a \\$1\\$1\n..\n.a b\n",
+    ],
 )
 def test_monotonous_and_cyclic_pages_are_read(piece: str):
     assert isinstance(read_man(HEAD + "x\n" + piece * (40_000 // len(piece)), lambda _: f"{HEAD}.so a\n")[1], str)

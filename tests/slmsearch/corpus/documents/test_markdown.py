@@ -5,10 +5,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from markdown_it import MarkdownIt
 
 from slmsearch.corpus.documents.dialects import Dropped
 from slmsearch.corpus.documents.front_matter import split_fields, split_front_matter
-from slmsearch.corpus.documents.markdown import plain_heading, read_markdown
+from slmsearch.corpus.documents.markdown import parse_blocks, plain_heading, read_markdown
 from slmsearch.corpus.documents.markup import guess_kind
 from slmsearch.corpus.pages import Page
 from slmsearch.corpus.sections import split_sections
@@ -43,6 +44,7 @@ def test_the_shared_cases_give_what_a_person_expects() -> None:
     ("text", "wanted"),
     [
         ("Mill\n====\n\ntext\n\nWheel\n-----\n\ntext", [(1, "Mill"), (2, "Wheel")]),
+        ("Mill\n===\n\n#tag", [(1, "Mill")]),
         ("# Mill #\n\n## Wheel ##   \n\n### C#\n\ntext", [(1, "Mill"), (2, "Wheel"), (3, "C#")]),
         ("# Mill {#the-mill .big}\n\n## [Wheel](wheel.md) of `oak`\n\n## **Bold** _and_ snake_case\n\ntext", [
             (1, "Mill"), (2, "Wheel of oak"), (2, "Bold and snake_case")]),
@@ -79,6 +81,9 @@ def test_no_other_line_begins_like_a_heading() -> None:
         ("---\n\ntext between rules\n\n---\n\nx", "", {}, "---\n\ntext between rules\n\n---\n\nx"),
         ("text\n---\nx", "", {}, "text\n---\nx"),
         ("---\n---\nx", "", {}, "---\n---\nx"),
+        ("% Mill wheels\n% Ann\n% 2024\n\nx", "Mill wheels", {"author": "Ann", "date": "2024"}, "x"),
+        ("% Mill wheels\n\nx", "Mill wheels", {}, "x"),
+        ("% of all\nwheels\n\nx", "", {}, "% of all\nwheels\n\nx"),
     ],
 )
 def test_front_matter_is_metadata_and_no_text(text: str, title: str, metadata: dict[str, object], rest: str) -> None:
@@ -101,6 +106,7 @@ def test_fields_of_a_head_are_metadata() -> None:
         ("See [[Wheel|the wheel]] and [[Mill#Roof]] of [[Yard]].", "See the wheel and Mill, Roof of Yard."),
         ("![[wheel.png]]\n\n![[Mill#Roof]]", "Mill, Roof"),
         ("> [!warning]- Mind the wheel\n> It turns.", "> Mind the wheel:\n> It turns."),
+        ("It turns so: ^376b9d\n\n- one ^wheel-1\n\n2 ^10", "It turns so:\n\n- one\n\n2 ^10"),
         ("> [!note]\n> It turns.", "> Note:\n> It turns."),
         ("iterators in [Chapter 13][ch]<!-- ignore\n-->. Write `<!-- toc -->`.", "iterators in [Chapter 13][ch]. Write `<!-- toc -->`."),
         ("{{< code-toggle file=hugo >}}\na = 1\n{{< /code-toggle >}}", "```\na = 1\n```"),
@@ -120,6 +126,16 @@ def test_fields_of_a_head_are_metadata() -> None:
         ("(label)=\n## Wheel\n\nSee {ref}`the roof <roof>` and {doc}`yard`.", "## Wheel\n\nSee the roof and yard."),
         ("text<br>more <kbd>Ctrl</kbd>+<b>C</b> `<b>`", "text more Ctrl+C `<b>`"),
         ("[wheel]: https://a.b \"t\"\n\nA [Wheel][], [oak][wheel], [none][].", "A [Wheel](https://a.b), [oak](https://a.b), [none][]."),
+        ('A {{% mill-term "oak wheel" %}} or {{< glossary term >}}. {{< new-in 1.12.0 />}} [x]({{< ref "yard" >}})',
+         "A oak wheel or term. New in 1.12.0 [x]()"),
+        ('{{< figure\n  src="a.png"\n  caption="The wheel"\n>}}\n\nA <a\n  href="x">link</a>, <Wheel\n  n="1"/> 2 < 3\nand > 1',
+         "The wheel\n\nA link, <Wheel   n=\"1\"/> 2 < 3\nand > 1"),
+        ("{{< code-toggle config=mill />}}\n\nIt turns.\n\n{{< code-toggle >}}\na = 1\n{{< /code-toggle >}}",
+         "It turns.\n\n```\na = 1\n```"),
+        ("The [wheel][] and [roof][r].\n\n[wheel]: {{% url wheel %}}\n[r]: {{< ref \"roof\" >}}", "The wheel and roof."),
+        ("&nbsp;|a&nbsp;b\n-|-\n1|2", "| |a b\n-|-\n1|2"),
+        ("## Wheel {{< new-in 1.2 />}} {{< x >}}\n\ntext", "## Wheel New in 1.2\n\ntext"),
+        ("| <code>a &vert; <em>b</em></code> | R&amp;D &#8212; `&lt;` |", "| `a \\| b` | R&D \u2014 `&lt;` |"),
         ("<details><summary>More</summary>\n\nIt turns.\n\n</details>", "More\n\nIt turns."),
         ("<table><tr><th>a</th><th>b</th></tr><tr><td>1</td><td>2</td></tr></table>", "| a | b |\n| --- | --- |\n| 1 | 2 |"),
     ],
@@ -159,6 +175,7 @@ def test_files_are_included_from_the_folder_and_from_nowhere_else(tmp_path: Path
     [
         ("Mill\n====\n\nSee :ref:`wheel`.\n\nWheel\n-----\n", "rst"),
         ("Mill\n====\n\ntext\n\nWheel\n-----\n\ntext", "markdown"),
+        ("====\nMill\n====\n\n-----\nWheel\n-----\ntext", "rst"),
         ("# Mill\n\nsome text\n\nmore\n\n## Wheel\n\ntext\n\ntext", "markdown"),
         ("#!/bin/sh\n# Mill\n## Wheel\n", "text"),
         ("# set the gate\nopen = 1\n# set the stone\nlift = 2\n# and more\n", "text"),
@@ -212,6 +229,15 @@ def test_any_lines_give_headings_that_have_a_name(lines: list[str]) -> None:
     assert content("\n".join([*lines, *["word"] * 3])).count("word") >= 0
 
 
+@given(st.lists(st.sampled_from([*PIECES, "|a|b|", "|-|-|", "a\n=", "> b\n> -", "1. c\n   ===", "[a]: b", "\t- d", "* * *"]), max_size=10))
+@settings(max_examples=300, deadline=None)
+def test_rules_that_a_text_cannot_use_change_nothing(lines: list[str]) -> None:
+    text = "\n".join(lines)
+    whole = MarkdownIt("commonmark").enable("table")
+    whole.core.ruler.enableOnly(["normalize", "block"])
+    assert parse_blocks(text) == whole.parse(text)
+
+
 @given(st.lists(st.text("abc #`*_", min_size=1, max_size=12), min_size=1, max_size=8))
 @settings(max_examples=200, deadline=None)
 def test_words_are_kept(lines: list[str]) -> None:
@@ -226,6 +252,10 @@ def test_a_plain_heading_is_one_line_with_its_letters(text: str) -> None:
 
 
 MONOTONOUS = [
+    "\n",
+    " ^a",
+    "<a b\n",
+    "{{< a\n",
     "[ ",
     "> ",
     "- ",

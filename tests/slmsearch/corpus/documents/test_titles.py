@@ -31,12 +31,25 @@ def test_the_name_of_the_site_goes_from_either_end():
     assert without_site(["Wheel - oak", "Roof - oak", "Stones", "Door", "Yard"]) == ["Wheel - oak", "Roof - oak", "Stones", "Door", "Yard"]
     assert without_site([*(f"{page} \u2013 Halden" for page in pages), "Halden"]) == [*pages, "Halden"]
     assert without_site(["Self-made - Halden"] * 4) == ["Self-made"] * 4
+    assert without_site([f"Works : {page}" for page in pages]) == pages
+    assert without_site(["Wheel (oak)", "Roof (oak)", "Stones", "Door", "Yard"])[:2] == ["Wheel (oak)", "Roof (oak)"]
+
+
+def test_the_name_of_the_site_is_what_the_files_say_where_their_headings_do_not(tmp_path: Path):
+    for name in ("Wheel", "Roof", "Stones", "Door"):
+        (tmp_path / f"{name}.html").write_text(f"<title>{name} (Mill API)</title><h1>Class {name}</h1><p>It is {name}.")
+    (tmp_path / "index.html").write_text("<title>Index (Mill API)</title><p>All that there is in the mill.")
+    assert {page.title for page in read_folder(tmp_path).pages} == {"Class Wheel", "Class Roof", "Class Stones", "Class Door", "Index"}
 
 
 def test_titles_that_several_pages_share_say_their_folder_or_file():
     assert tell_apart(["Setup", "Setup", "Use"], ["linux/setup.md", "mac/setup.md", "use.md"]) == ["Setup (linux)", "Setup (mac)", "Use"]
     assert tell_apart(["Abstract", "abstract"], ["pep-0001.rst", "pep-0002.rst"]) == ["Abstract (pep-0001)", "abstract (pep-0002)"]
     assert tell_apart(["Setup"] * 3, ["a/x/s.md", "b/x/s.md", "b/y/s.md"]) == ["Setup (a/x)", "Setup (b/x)", "Setup (b/y)"]
+    listings = [f"api/src/{name}.html" for name in ("a/Mill", "a/Wheel", "b/Mill")]
+    assert tell_apart(["Listing"] * 3, listings) == ["Listing (a/Mill)", "Listing (a/Wheel)", "Listing (b/Mill)"]
+    assert tell_apart(["Notes", "Notes"], ["doc/mill/n.md", "doc/mill/n.txt"]) == ["Notes (n.md)", "Notes (n.txt)"]
+    assert tell_apart(["Notes", "Notes"], ["n.md", "x/n.md"]) == ["Notes (n)", "Notes (x/n)"]
     assert tell_apart(["Notes", "Notes"], ["notes.md", "notes.txt"]) == ["Notes (notes.md)", "Notes (notes.txt)"]
     assert tell_apart(["a", "a", "a (b)"], ["b/1.md", "c/1.md", "d.md"]) == ["a (b/1.md)", "a (c)", "a (b)"]
 

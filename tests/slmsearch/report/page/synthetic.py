@@ -4,15 +4,15 @@ import random
 from dataclasses import replace
 
 from slmsearch.config import DecisionConfig
-from slmsearch.environments.rows import EpisodeRow
+from slmsearch.environments.searcher.tools import READ, SEARCH
+from slmsearch.episodes.episode import Episode, StopReason, ToolCall, ToolResult, Turn
+from slmsearch.episodes.rows import EpisodeRow
 from slmsearch.evaluate.compare import compare
 from slmsearch.evaluate.metrics import summarise, summarise_slices
 from slmsearch.evaluate.store import Evaluation
-from slmsearch.learn.reports import Collapse, StepReport
-from slmsearch.learn.samples import SAMPLED_STEPS, SampledEpisode, SampleKind
 from slmsearch.report.page.results import AFTER, BEFORE, RunResults
-from slmsearch.searcher.episode import Episode, StopReason, ToolCall, ToolResult, Turn
-from slmsearch.searcher.tools import READ, SEARCH
+from slmsearch.training.reports import Collapse, StepReport
+from slmsearch.training.samples import SAMPLED_STEPS, SampledEpisode, SampleKind
 from tests.slmsearch.evaluate.builders import make
 
 NASTY = (

@@ -9,10 +9,10 @@ from html.parser import HTMLParser
 
 import pytest
 
+from slmsearch.episodes.episode import ToolCall, ToolResult, Turn
 from slmsearch.report.page.browse import pack_episodes
 from slmsearch.report.page.render import render_page
 from slmsearch.report.page.results import RunResults
-from slmsearch.searcher.episode import ToolCall, ToolResult, Turn
 from tests.slmsearch.report.page.synthetic import NASTY, make_run, without_training
 
 

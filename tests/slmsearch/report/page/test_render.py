@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from slmsearch.environments.rows import EpisodeRow
+from slmsearch.episodes.episode import Episode, StopReason
+from slmsearch.episodes.rows import EpisodeRow
 from slmsearch.evaluate.store import Evaluation
-from slmsearch.learn.reports import StepReport
 from slmsearch.report.page.render import run_charts, write_charts
 from slmsearch.report.page.results import AFTER, BEFORE, RunResults
-from slmsearch.searcher.episode import Episode, StopReason
+from slmsearch.training.reports import StepReport
 from tests.slmsearch.evaluate.builders import fail, make
 from tests.slmsearch.report.page.synthetic import make_run
 

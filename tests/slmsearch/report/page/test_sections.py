@@ -2,12 +2,12 @@
 
 from dataclasses import asdict, replace
 
+from slmsearch.environments.searcher.tools import TOOL_NAMES
+from slmsearch.episodes.episode import ToolCall
 from slmsearch.evaluate.store import Evaluation
 from slmsearch.judge.qualify import JudgeState, Outcome, Qualification, summarise_qualification
 from slmsearch.report.page.results import AFTER
 from slmsearch.report.page.sections import Part, run_parts
-from slmsearch.searcher.episode import ToolCall
-from slmsearch.searcher.tools import TOOL_NAMES
 from tests.slmsearch.evaluate.builders import fail, make
 from tests.slmsearch.report.page.synthetic import make_run
 

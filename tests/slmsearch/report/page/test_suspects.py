@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from slmsearch.environments.rows import EpisodeRow
+from slmsearch.episodes.episode import Episode, Turn
+from slmsearch.episodes.rows import EpisodeRow
 from slmsearch.evaluate.store import Evaluation
 from slmsearch.report.page.suspects import RULES, find_suspects
-from slmsearch.searcher.episode import Episode, Turn
 from tests.slmsearch.evaluate.builders import fail, make, play, read, say, search
 
 HONEST = play(search("ada"), read("ada:life"), say("1815"))

@@ -1,0 +1,203 @@
+"""Which Prefect server a run talks to: the one the user names, the one `slmsearch up` started, or its own for the moment.
+
+The own server is a full one, not Prefect's ephemeral mode: that mode never gives back the slots of a killed run, and
+lives on as an orphan when its parent is killed.
+
+Every start of a server has a password of its own. It goes to other processes in their environment, and to those that were not started
+here through files that their user alone can read: no command line, output or log holds it.
+"""
+
+import json
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from flows.runtime.process_environment import prefect_home
+from flows.runtime.servers import HOST, start_service, wait_until_ready
+from flows.runtime.settings import read_environment
+from slmsearch.artifacts.files import replace_text
+from slmsearch.config import PathsConfig
+from slmsearch.errors import ServiceError
+from slmsearch.http_client import answers
+from slmsearch.processes.child import ChildProcess
+from slmsearch.processes.ports import free_port, reserve_port
+
+if TYPE_CHECKING:
+    from prefect.client.orchestration import SyncPrefectClient
+
+SERVER = "flows.ops.prefect_server"
+"""Prefect's server, closed to other users and other sites."""
+
+
+@dataclass(frozen=True)
+class Api:
+    """A Prefect API that answers."""
+
+    url: str
+    kind: Literal["given", "up", "own"]
+    """`given`: named by PREFECT_API_URL; `up`: started by `slmsearch up`; `own`: lives as long as this process."""
+    password: str = field(repr=False)
+    """`user:password`, empty where it asks for none."""
+
+
+@dataclass(frozen=True)
+class UpRecord:
+    """What `slmsearch up` serves."""
+
+    pid: int
+    api: str
+    ui: str
+    mlflow: str
+
+
+def record_path(paths: PathsConfig) -> Path:
+    """Return where `slmsearch up` writes its record."""
+    return prefect_home(paths) / "up.json"
+
+
+def find_up(paths: PathsConfig) -> UpRecord | None:
+    """Return what a living `slmsearch up` serves for this data directory, None if there is none."""
+    path = record_path(paths)
+    try:
+        record = UpRecord(**json.loads(path.read_text()))
+        os.kill(record.pid, 0)
+    except (OSError, ValueError, TypeError):
+        return None
+    return record if answers(f"{record.api}/health") else None
+
+
+def password_path(paths: PathsConfig) -> Path:
+    """Return where the `user:password` of `slmsearch up` lies."""
+    return prefect_home(paths) / "up.auth"
+
+
+def page_path(paths: PathsConfig) -> Path:
+    """Return the page that opens the pages of `slmsearch up` with the password."""
+    return prefect_home(paths) / "open.html"
+
+
+def write_record(paths: PathsConfig, record: UpRecord, password: str) -> None:
+    """Write the record, the password and the page, each in one piece; only their user can read the last two."""
+    record_path(paths).parent.mkdir(parents=True, exist_ok=True)
+    link = f"{record.ui}/enter#{password}"
+    refresh = f'<meta http-equiv="refresh" content="0; url={link}">'
+    page = f'<!doctype html><html lang="en"><meta charset="utf-8"><title>Prefect</title>{refresh}<a href="{link}">Open Prefect</a>\n'
+    replace_text(page_path(paths), page, private=True)
+    replace_text(password_path(paths), password, private=True)
+    replace_text(record_path(paths), json.dumps(asdict(record)) + "\n")
+
+
+def record_files(paths: PathsConfig) -> list[Path]:
+    """Return what of `write_record` is there."""
+    return [path for path in (record_path(paths), password_path(paths), page_path(paths)) if path.is_file()]
+
+
+def make_password() -> str:
+    """Return a `user:password` that nobody can guess."""
+    return f"slmsearch:{secrets.token_urlsafe(32)}"
+
+
+def password_for(paths: PathsConfig, url: str) -> str:
+    """Return the `user:password` for an API: that of `slmsearch up` for its own, else what the user has set; empty where there is none.
+
+    Raises:
+        ServiceError: another user has started it.
+    """
+    up = find_up(paths)
+    if up is None or up.api != url.rstrip("/"):
+        return read_environment().get("PREFECT_API_AUTH_STRING") or ""
+    try:
+        return password_path(paths).read_text()
+    except OSError as error:
+        raise ServiceError(f"the password of {url} cannot be read ({error}); use it as the user who started `slmsearch up`") from error
+
+
+@contextmanager
+def client_of(paths: PathsConfig, url: str) -> "Iterator[SyncPrefectClient]":
+    """Give a client of an API, whichever this process otherwise uses."""
+    from prefect.client.orchestration import get_client
+    from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
+
+    known = {PREFECT_API_URL: url, PREFECT_API_AUTH_STRING: password_for(paths, url)}
+    with temporary_settings(known), get_client(sync_client=True) as client:
+        yield client
+
+
+def start_prefect_server(paths: PathsConfig, port: int, password: str, with_ui: bool) -> ChildProcess:
+    """Start a Prefect server on loopback that does what its password asks for, and nothing else."""
+    environment = {
+        "PREFECT_API_URL": "",
+        "PREFECT_SERVER_API_AUTH_STRING": password,
+        "PREFECT_SERVER_API_CORS_ALLOWED_ORIGINS": f"http://{HOST}:{port}",  # the default lets every page read
+        "PREFECT_SERVER_UI_API_URL": "/api",
+        "PREFECT_SERVER_UI_ENABLED": str(with_ui),
+    }
+    log = prefect_home(paths) / "logs" / ("server.log" if with_ui else "own-server.log")
+    return start_service("the Prefect server", [SERVER, str(port)], log, environment)
+
+
+def use_api(url: str, password: str) -> None:
+    """Name an API, and its password, to this process and those it starts; before Prefect is imported."""
+    # An empty password stands, too: one in `prefect.toml` is for another server.
+    os.environ.update(PREFECT_API_URL=url, PREFECT_API_AUTH_STRING=password)
+
+
+def require_api(paths: PathsConfig) -> str:
+    """Return the Prefect API that the user names; for commands that must not start one.
+
+    Raises:
+        ServiceError: none is named, or it does not answer.
+    """
+    given = read_environment().get("PREFECT_API_URL")
+    if not given:
+        raise ServiceError("PREFECT_API_URL is not set; name the Prefect server, such as http://127.0.0.1:4200/api")
+    return _use_given(paths, given, "start it, or fix PREFECT_API_URL and PREFECT_API_AUTH_STRING").url
+
+
+def _use_given(paths: PathsConfig, url: str, remedy: str) -> Api:
+    """Use the API that the user names; a proxy before it asks for the password even of its health."""
+    password = password_for(paths, url)
+    if not answers(f"{url.rstrip('/')}/health", auth=password, elsewhere=True):
+        raise ServiceError(f"no Prefect API answers at {url}; {remedy}")
+    use_api(url, password)
+    return Api(url, "given", password)
+
+
+@contextmanager
+def prefect_api(paths: PathsConfig) -> Iterator[Api]:
+    """Provide a Prefect API and name it in PREFECT_API_URL; enter it before Prefect is imported.
+
+    Raises:
+        ServiceError: the API named by the user does not answer, or no server can be started.
+    """
+    given, up = read_environment().get("PREFECT_API_URL"), find_up(paths)
+    if up and given in (None, "", up.api):
+        use_api(up.api, password := password_for(paths, up.api))
+        yield Api(up.api, "up", password)
+    elif given:
+        yield _use_given(paths, given, "start it with `slmsearch up`, or unset PREFECT_API_URL")
+    else:
+        with _own_server(paths) as api:
+            yield api
+
+
+@contextmanager
+def _own_server(paths: PathsConfig) -> Iterator[Api]:
+    port, password = free_port(), make_password()
+    before = os.environ.get("PREFECT_API_AUTH_STRING")
+    with reserve_port(port, "PREFECT_API_URL"):
+        server = start_prefect_server(paths, port, password, with_ui=False)
+        api = Api(f"http://{HOST}:{port}/api", "own", password)
+        use_api(api.url, password)
+        try:
+            wait_until_ready(server, f"{api.url}/health")
+            yield api
+        finally:
+            del os.environ["PREFECT_API_URL"], os.environ["PREFECT_API_AUTH_STRING"]
+            if before is not None:
+                os.environ["PREFECT_API_AUTH_STRING"] = before
+            server.stop()

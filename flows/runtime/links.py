@@ -1,0 +1,51 @@
+"""Where to look at a run: the exact commands and addresses."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from flows.runtime.api import UpRecord, find_up
+from slmsearch.config import RunConfig, TrackingConfig
+from slmsearch.foreign import without_credentials
+
+
+def latest_name(environment: str) -> str:
+    """Name the file in `paths.mlruns_dir` that holds the summary of the last finished training of an environment."""
+    return "latest.json" if environment == "searcher" else f"latest-{environment}.json"
+
+
+def where_to_look(config: RunConfig, result: Mapping[str, Any]) -> str:
+    """Return how to see a run's results in MLflow and Prefect."""
+    up = find_up(config.paths)
+    lines = [f"MLflow   {mlflow_run_url(config, result['mlflow_experiment_id'], result['mlflow_run_id'], up)}"]
+    if up is None and not _served_store(config.tracking):
+        store = without_credentials(config.tracking.uri or "") or f"sqlite:///{config.paths.mlruns_dir}/mlflow.db"
+        lines.append(f"         served by `slmsearch up`, or: mlflow server --backend-store-uri {store} --port 5000")
+    lines.append(f"Prefect  {up.ui if up else 'http://127.0.0.1:4200'}/runs/flow-run/{result['flow_run_id']}")
+    if up is None:
+        lines.append("         served by `slmsearch up`")
+    if page := result.get("report", {}).get("page"):
+        lines.append(f"Report   {short_path(Path(page))}")
+    for warning in result.get("warnings", ()):
+        lines.append(f"warning  {warning}")
+    if "before" in result:
+        latest = Path(config.paths.mlruns_dir) / latest_name(result.get("environment", "searcher"))
+        lines.append(f"Summary  {short_path(latest)}")
+    return "\n".join(lines)
+
+
+def mlflow_run_url(config: RunConfig, experiment_id: str, run_id: str, up: UpRecord | None) -> str:
+    """Return the page of a run: on the configured server, or on the one that `slmsearch up` starts or would start."""
+    base = _served_store(config.tracking) or (up.mlflow if up else "http://127.0.0.1:5000")
+    return f"{base.rstrip('/')}/#/experiments/{experiment_id}/runs/{run_id}"
+
+
+def _served_store(tracking: TrackingConfig) -> str | None:
+    uri = tracking.uri
+    return without_credentials(uri) if uri and uri.startswith(("http://", "https://")) else None
+
+
+def short_path(path: Path) -> str:
+    """Return a path relative to the current folder where it lies in it."""
+    here = Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)

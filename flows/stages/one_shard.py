@@ -1,0 +1,37 @@
+"""Play one shard of an evaluation where this process runs; imports neither MLflow nor the other stages."""
+
+import socket
+
+from flows.runtime.device import device
+from slmsearch.config import PolicyConfig, RunConfig
+from slmsearch.config.sections import Section
+from slmsearch.evaluate.policies import PolicySpec
+from slmsearch.evaluate.shards import Shard, Target, has_shard, play_evaluation
+from tasks.child import in_child
+from tasks.progress import Progress
+
+
+class ShardRequest(Section):
+    """Which shard of which evaluation; workers find all of it in the data directory that they share."""
+
+    key: str
+    """Content key of the whole evaluation."""
+    digest: str
+    """Corpus."""
+    index_key: str
+    name: str
+    """The policy's name in tables."""
+    policy: PolicyConfig
+    shard: Shard
+    """Its part of the questions."""
+
+
+def play_shard(request: ShardRequest, config: RunConfig) -> dict[str, object]:
+    """Hold the device and play a shard, or find it played; also for a shard that no worker takes."""
+    shard, spec = request.shard, PolicySpec(request.name, request.policy)
+    with device(config.train):
+        found = has_shard(config.paths.evals, request.key, shard)
+        if not found:
+            with Progress(f"evaluate {spec.name}, shard {shard.name}", "questions") as progress:
+                in_child(play_evaluation, Target(request.key, shard), spec, request.digest, request.index_key, config, progress=progress)
+    return {"n": shard.stop - shard.start, "found": found, "host": socket.gethostname()}

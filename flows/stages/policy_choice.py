@@ -1,0 +1,44 @@
+"""Choose the policy that a flow, a command or the service plays: one that is named, the champion, or what is configured."""
+
+from flows.runtime.servers import Say
+from slmsearch.config import RunConfig
+from slmsearch.environments.registry import environment_of
+from slmsearch.environments.searcher.searcher_environment import SearcherEnvironment
+from slmsearch.errors import ConfigError
+from slmsearch.evaluate.policies import BASELINES, TRAINED, UNTRAINED, PolicySpec, parse_policy
+from slmsearch.models.known import path_of
+from tasks.promotion import champion_policy, find_champion
+from tasks.tracking import CHAMPION
+
+
+def choose_policy(config: RunConfig, policy: str | None) -> PolicySpec:
+    """Find the policy of a name.
+
+    Raises:
+        ConfigError: the name means nothing.
+        ModelError: the champion is asked for and there is none.
+    """
+    if policy == CHAMPION or (policy is None and not config.policy.adapter and find_champion(config)):
+        return PolicySpec(CHAMPION, champion_policy(config))
+    if policy is None:
+        return PolicySpec(TRAINED if config.policy.adapter else UNTRAINED, config.policy)
+    return parse_policy(policy, config.policy, {*BASELINES, *environment_of(config).baselines})
+
+
+def choose_searcher_policy(config: RunConfig, policy: str | None, say: Say) -> PolicySpec:
+    """Choose the policy that is asked a question: the named one, else the champion, else what is configured, which is said.
+
+    Raises:
+        ConfigError: the name means nothing, or a planner.
+        ModelError: the champion is asked for by name and there is none.
+    """
+    if policy is None or policy == CHAMPION:
+        spec = choose_policy(config, policy)
+        if spec.name == UNTRAINED:
+            model = config.policy.model
+            say(f"nothing was promoted yet, so the untrained {model} answers; `slmsearch run train-and-eval` trains a champion")
+        return spec
+    spec = parse_policy(path_of(policy, config.paths.data_dir), config.policy)
+    if spec.policy is None and spec.name not in SearcherEnvironment.baselines:
+        raise ConfigError(f"policy {policy!r} plans and cannot search; give champion, untrained, a path, or openai:MODEL@URL")
+    return spec

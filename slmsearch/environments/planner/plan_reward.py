@@ -1,0 +1,201 @@
+"""The reward of a carried-out plan: a sum of named, weighted parts. Pure, like the searcher's.
+
+    w_c correct + w_t (1 - tokens / max_tokens) + w_i independence
+
+The last two are paid with a right answer only. Reward hacks are ways in which a plan could earn without planning, found in its text:
+a plan that a filter refuses is graded as a wrong one, whatever came of it, and pays `hacked`, so that no hack earns more than an
+honest plan that fails. Each kind is counted. Plans of one subproblem are no hack by themselves, a good rewording may be worth
+something; they are counted beside these.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slmsearch.config import JudgeConfig, PlanRewardConfig
+from slmsearch.corpus.questions import Question
+from slmsearch.environments.planner.numbers import count_quantities, find_numbers, implied_numbers, parse_number
+from slmsearch.environments.planner.plan import REFERENCE, Fault, Plan, Subproblem, parse_plan
+from slmsearch.episodes.episode import Episode, StopReason
+from slmsearch.episodes.reward import Reward
+from slmsearch.judge import Judge, Verdict, make_judge
+from slmsearch.retrieval.embed import Embedder
+
+PLAN_PARTS = ("correct", "tokens", "independence", "malformed", "hacked", "format", "random")
+"""Names of the parts, as they appear in `reward/<part>`; every plan's reward has all of them."""
+RESTATED_FRAC = 0.9
+"""Share of the problem's words that makes a subproblem the problem itself."""
+_WORDS = re.compile(r"\w+")
+
+
+class Hack(StrEnum):
+    """What a filter refuses."""
+
+    LEAKED = "leaked"
+    """A number that is neither in the problem nor implied by its words nor an earlier answer: the planner did the sum itself."""
+    RESTATED = "restated"
+    """A subproblem is the problem itself."""
+    TRIVIAL = "trivial"
+    """A subproblem leaves nothing to compute."""
+    DUPLICATED = "duplicated"
+    """Two subproblems ask the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedEpisode:
+    """What an episode says of its plan."""
+
+    plan: Plan | None
+    faults: tuple[Fault, ...]
+    hacks: tuple[Hack, ...]
+    worker_tokens: int
+
+    @property
+    def decomposed(self) -> bool:
+        """True where the problem was split."""
+        return self.plan is not None and self.plan.should_decompose
+
+    @property
+    def subproblems(self) -> int:
+        """Parts of the plan."""
+        return len(self.plan.subproblems) if self.plan else 0
+
+
+def find_hacks(problem: str, plan: Plan) -> tuple[Hack, ...]:
+    """Find what the filters refuse in a plan; a plan that leaves everything to the worker hides nothing."""
+    if not plan.should_decompose:
+        return ()
+    questions = [part.question for part in plan.subproblems]
+    found = {
+        Hack.LEAKED: _leaks(problem, [*questions, plan.combine]),
+        Hack.RESTATED: any(_restates(problem, question) for question in questions),
+        Hack.TRIVIAL: any(map(_is_trivial, plan.subproblems)),
+        Hack.DUPLICATED: len({" ".join(question.casefold().split()).rstrip("?. ") for question in questions}) < len(questions),
+    }
+    return tuple(hack for hack, is_there in found.items() if is_there)
+
+
+def _leaks(problem: str, texts: Sequence[str]) -> bool:
+    """Say whether a number in the texts cannot come from the problem."""
+    allowed = find_numbers(problem) | implied_numbers(problem) | {1}
+    return any(find_numbers(REFERENCE.sub(" ", text)) - allowed for text in texts)
+
+
+def _restates(problem: str, question: str) -> bool:
+    wanted, has = (Counter(_WORDS.findall(text.casefold())) for text in (problem, question))
+    if not wanted or not find_numbers(problem) <= find_numbers(question):
+        return False
+    return sum((wanted & has).values()) >= RESTATED_FRAC * wanted.total()
+
+
+def _is_trivial(part: Subproblem) -> bool:
+    used = set(REFERENCE.findall(part.question)) | set(part.depends_on)
+    return count_quantities(REFERENCE.sub(" ", part.question)) + len(used) < 2 and len(REFERENCE.findall(part.question)) < 2
+
+
+def inspect_episode(episode: Episode, problem: str) -> PlannedEpisode:
+    """Read the plan of an episode again, its faults, what the filters refuse, and what the worker took."""
+    text = episode.turns[0].text if episode.turns else ""
+    parsed = parse_plan(text)
+    hacks = find_hacks(problem, parsed.plan) if parsed.plan else ()
+    tokens = sum(turn.result.tokens for turn in episode.turns if turn.result is not None)
+    return PlannedEpisode(parsed.plan, parsed.faults, hacks, tokens)
+
+
+def score_plan(
+    episode: Episode,
+    planned: PlannedEpisode,
+    correct: bool,
+    independence: float,
+    config: PlanRewardConfig,
+    draw: float = 0.0,
+) -> Reward:
+    """Score an episode that was carried out to its end.
+
+    Args:
+        episode: any episode that did not fail.
+        planned: what `inspect_episode` says of it.
+        correct: whether the final answer is right.
+        independence: mean dissimilarity of the subproblems, 0 to 1; 0 where the worker alone answers right.
+        config: the weights.
+        draw: uniform in [0, 1), the whole reward where `config.kind` is `random`.
+
+    Raises:
+        ValueError: the episode failed. An outage has no reward: leave the episode out of its group.
+    """
+    if episode.stop_reason is StopReason.FAILED:
+        raise ValueError(f"episode of problem {episode.question_id!r} failed ({episode.failure}): leave it out, it has no reward")
+    parts = dict.fromkeys(PLAN_PARTS, 0.0)
+    well_formed = episode.stop_reason is StopReason.ANSWERED
+    if config.kind == "random":
+        parts["random"] = draw
+    elif config.kind == "format_only":
+        parts["format"] = float(well_formed)
+    else:
+        parts["malformed"] = config.malformed if episode.stop_reason is StopReason.MALFORMED else 0.0
+        parts["hacked"] = config.hacked if planned.hacks else 0.0
+        if correct and not planned.hacks:
+            spent = episode.sampled_tokens + planned.worker_tokens
+            parts["correct"] = 1.0
+            parts["tokens"] = config.tokens * max(0.0, 1.0 - spent / config.max_tokens)
+            parts["independence"] = config.independence * independence
+    return Reward(total=sum(parts.values()), parts=parts)
+
+
+class NumberJudge:
+    """Compares exact values: `3.50`, `3.5` and `7/2` are one number, `35` is another. A model decides only on what is no number."""
+
+    def __init__(self, fallback: Judge | None = None) -> None:
+        """Set who is asked where gold or answer is no number; nobody: such an answer is wrong."""
+        self._fallback = fallback
+
+    def judge(self, items: Sequence[tuple[Question, str | None]]) -> list[Verdict]:
+        """See `Judge.judge`."""
+        verdicts = [self._decide(question, answer) for question, answer in items]
+        open_ = [i for i, verdict in enumerate(verdicts) if verdict is None]
+        if self._fallback is not None and open_:
+            for i, verdict in zip(open_, self._fallback.judge([items[i] for i in open_]), strict=True):
+                verdicts[i] = verdict
+        return [verdict or Verdict(False) for verdict in verdicts]
+
+    def _decide(self, question: Question, answer: str | None) -> Verdict | None:
+        """Decide by rule; None where gold or answer is no number."""
+        if not answer:
+            return Verdict(False)
+        given, gold = parse_number(answer), [parse_number(text) for text in question.answers]
+        if given is None or any(value is None for value in gold):
+            return None
+        return Verdict(given in gold)
+
+
+def make_number_judge(config: JudgeConfig, data_dir: str | None = None) -> NumberJudge:
+    """Make the planner's judge, which keeps a model's verdicts under `data_dir`; nothing is contacted yet."""
+    return NumberJudge(None if config.kind == "exact" else make_judge(config, data_dir))
+
+
+class Independence:
+    """Scores how independent the parts of a plan are: 1 minus the mean cosine of their embeddings, from 0 (all the same) to 1."""
+
+    def __init__(self, embedder: Embedder) -> None:
+        """Take an embedder that remembers what it has encoded: a group asks much the same."""
+        self.name = f"{embedder.id}@{embedder.revision}"
+        """Part of every evaluation and training key."""
+        self._embedder = embedder
+
+    def score(self, plans: Sequence[Sequence[str]]) -> list[float]:
+        """Score the subproblems of each plan; fewer than two have nothing to be independent of and score 0."""
+        texts = list(dict.fromkeys(text for plan in plans if len(plan) > 1 for text in plan))
+        if not texts:
+            return [0.0] * len(plans)
+        vectors = dict(zip(texts, self._embedder.encode_queries(texts), strict=True))
+        return [_spread(np.stack([vectors[text] for text in plan])) if len(plan) > 1 else 0.0 for plan in plans]
+
+
+def _spread(vectors: NDArray[np.float32]) -> float:
+    cosines = (vectors @ vectors.T)[np.triu_indices(len(vectors), 1)]
+    return float(np.clip(1.0 - cosines.astype(np.float64), 0.0, 1.0).mean())

@@ -1,0 +1,339 @@
+"""The planner: it writes plans that a frozen worker carries out."""
+
+import random
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import mean
+from typing import Any, Self
+
+from slmsearch.config import PlannerConfig, RetrievalConfig, RunConfig, SftConfig
+from slmsearch.corpus.questions import Question
+from slmsearch.corpus.sources import read_rows
+from slmsearch.corpus.store import load_questions
+from slmsearch.environments.planner.plan import DIRECT, MAX_QUESTION_CHARS, Plan, Subproblem, parse_plan, render_plan
+from slmsearch.environments.planner.plan_demonstrations import TINY_PLANNER, make_plan_demonstrations
+from slmsearch.environments.planner.plan_prompt import COMBINE, DIRECT_SOLUTION, PLAN_PROMPT_VERSION, SUBPROBLEM, Task, make_plan_prompt
+from slmsearch.environments.planner.plan_reward import Independence, PlannedEpisode, inspect_episode, make_number_judge, score_plan
+from slmsearch.environments.planner.play import carry_out, write_plans
+from slmsearch.environments.planner.problem_sources import check_problems, load_problems, problems_parts
+from slmsearch.environments.planner.worker import ArithmeticWorker, ModelWorker, Worker, make_served_worker
+from slmsearch.episodes.chat_renderer import ChatRenderer
+from slmsearch.episodes.environment import NO_TOKEN_LIMIT, Check, Demonstration, Environment, Limits, through
+from slmsearch.episodes.episode import Episode, StopReason
+from slmsearch.episodes.grade import judge_episodes
+from slmsearch.episodes.rows import EpisodeRow, make_row
+from slmsearch.episodes.sampler import Message, Sampler, Sampling
+from slmsearch.episodes.scripted import ScriptedSampler
+from slmsearch.errors import CorpusError, GenerationError
+from slmsearch.judge import Judge, Verdict
+from slmsearch.judge.exact import RULES_VERSION
+
+WORKER_ALONE, PLAN_IS_QUESTION, PLANS_SHUFFLED = "worker-alone", "plan-is-question", "plans-shuffled"
+
+
+class PlannerEnvironment(Environment):
+    """Writes plans that a frozen worker carries out."""
+
+    does = "splits a problem for a frozen worker"
+    name = "planner"
+    data_name = "problems"
+    data_code = ("corpus", "environments/planner")
+    unused = ("corpus.", "reward.", "control.", "searcher.")
+    baselines = (WORKER_ALONE, PLAN_IS_QUESTION)
+    reference = WORKER_ALONE
+    derived = (PLANS_SHUFFLED,)
+    output = "planner"
+    tool_names = (SUBPROBLEM, COMBINE, DIRECT_SOLUTION)
+    start_seed = 100
+    example_advice = "raise planner.sft.max_tokens"
+    tiny = TINY_PLANNER
+
+    def __init__(self, worker: Worker, judge: Judge, independence: Independence, config: RunConfig) -> None:
+        """Bind worker, judge and the measure of independence."""
+        super().__init__(config, judge)
+        self.worker, self.independence = worker, independence
+        self._alone: dict[str, bool] = {}
+        """Whether the worker alone is right, by problem."""
+
+    @classmethod
+    def limits_of(cls, config: RunConfig) -> Limits:
+        planner = config.planner
+        most, settings = planner.max_plan_tokens, ("planner.max_plan_tokens",)
+        return Limits(most, most, config.searcher.tool_role, settings, max_example_tokens=planner.sft.max_tokens)
+
+    @classmethod
+    def opening(cls, config: RunConfig, question: str) -> list[Message]:
+        return make_plan_prompt(question, config.planner)
+
+    @classmethod
+    def key_parts(cls, config: RunConfig) -> Mapping[str, object]:
+        planner = config.planner
+        read = {"arithmetic": {"max_operations"}, "base": {"max_new_tokens"}}
+        used = read.get(planner.worker.kind, {"model", "base_url", "max_new_tokens"})
+        asked = {"kind", "model", "base_url"} if config.judge.kind != "exact" else set()
+        judge = {**config.judge.model_dump(mode="json", include=asked), "rules": RULES_VERSION} if asked else {}
+        return {
+            "system": "planner",
+            **cls.prompt_parts(config),
+            "max_plan_tokens": planner.max_plan_tokens,
+            "worker": {name: value for name, value in planner.worker.key_parts().items() if name == "kind" or name in used},
+            "independence": make_independence(config.retrieval).name if planner.reward.independence else None,
+            "reward": planner.reward.key_parts(),
+            "judge": {"kind": "numbers", **judge},
+        }
+
+    @classmethod
+    def eval_parts(cls, config: RunConfig, index_key: str) -> Mapping[str, object]:
+        return cls.key_parts(config)
+
+    @classmethod
+    def prompt_parts(cls, config: RunConfig) -> Mapping[str, object]:
+        return {"prompt": {"version": PLAN_PROMPT_VERSION, "system": config.planner.system_prompt}}
+
+    @classmethod
+    def start_parts(cls, config: RunConfig, digest: str) -> Mapping[str, object] | None:
+        plans = config.planner.sft
+        if not plans.enabled:
+            return None
+        return {
+            "problems": digest if plans.source == "own" else "",
+            "plans": plans.key_parts(exclude={"enabled"}),
+            "prompt": config.planner.system_prompt,
+        }
+
+    @classmethod
+    def start_sources(cls, config: RunConfig) -> tuple[str, ...]:
+        source = config.planner.sft.source
+        return ("demonstrations" if source == "generated" else source,)
+
+    @classmethod
+    def servers_of(cls, config: RunConfig) -> Mapping[str, bool]:
+        worker_served = config.planner.worker.kind in ("openai", "ollama")
+        embedder_served = config.retrieval.embedder.base_url is not None and bool(config.planner.reward.independence)
+        return {"planner.": worker_served, "retrieval.embedder.": embedder_served, "retrieval.chroma": False, "sandbox.": False}
+
+    @classmethod
+    def sources(cls, config: RunConfig) -> dict[str, str | None]:
+        return {"planner.problems": config.planner.problems}
+
+    @classmethod
+    def load_questions(cls, config: RunConfig) -> list[Question]:
+        return load_problems(config.planner)
+
+    @classmethod
+    def data_parts(cls, config: RunConfig) -> Mapping[str, object] | None:
+        return problems_parts(config.planner)
+
+    @classmethod
+    def check_data(cls, corpora_dir: Path, digest: str) -> dict[str, object]:
+        return check_problems(load_questions(corpora_dir, digest))
+
+    @classmethod
+    def describe_data(cls, config: RunConfig) -> str:
+        return config.planner.problems or f"problems:{config.planner.seed}"
+
+    @classmethod
+    def fresh(cls, config: RunConfig, seed: int, pages: int, questions: int) -> RunConfig:
+        """Other generated problems."""
+        return config.changed({"planner.problems": None, "planner.limit": max(60, questions), "planner.seed": seed})
+
+    @classmethod
+    def open(cls, config: RunConfig, digest: str | None = None, index_key: str | None = None) -> Self:
+        """Nothing is loaded or contacted yet."""
+        return cls(
+            make_worker(config.planner), make_number_judge(config.judge, config.paths.data_dir), make_independence(config.retrieval), config
+        )
+
+    def play(self, questions: Sequence[Question], sampler: Sampler, sampling: Sampling) -> list[Episode]:
+        """The plans."""
+        return write_plans(questions, sampler, self.config.planner, sampling)
+
+    def complete(self, questions: Sequence[Question], episodes: Sequence[Episode]) -> list[Episode]:
+        """The worker carries them out."""
+        return carry_out(questions, episodes, self.worker)
+
+    def without_token_limits(self) -> Self:
+        return self.changed({"planner.max_plan_tokens": NO_TOKEN_LIMIT})
+
+    def as_task(self) -> Self:
+        return self.changed({"planner.reward.kind": "task"})
+
+    @property
+    def shares_base(self) -> bool:
+        return isinstance(self.worker, ModelWorker)
+
+    def sample_base_with(self, open_base: Any) -> None:
+        """The worker does."""
+        if isinstance(self.worker, ModelWorker):
+            self.worker.sample_with(open_base)
+
+    def baseline(self, name: str, questions: Sequence[Question], written: Mapping[str, str]) -> Sampler:
+        """Everything left to the worker, the problem as the only part, the plans of other problems."""
+        if name == WORKER_ALONE:
+            return ScriptedSampler(lambda problem, results: render_plan(DIRECT))
+        if name == PLAN_IS_QUESTION:
+            return ScriptedSampler(lambda problem, results: render_plan(restate(problem)))
+        if name == PLANS_SHUFFLED:
+            plans = shuffle_plans(questions, written, self.config.evaluate.seed)
+            return ScriptedSampler(lambda problem, results: plans[problem])
+        return super().baseline(name, questions, written)
+
+    def grade(
+        self,
+        questions: Sequence[Question],
+        episodes: Sequence[Episode],
+        verdicts: Sequence[Verdict] | None = None,
+        draws: Sequence[float] = (),
+    ) -> list[EpisodeRow]:
+        verdicts = judge_episodes(questions, episodes, self.judge) if verdicts is None else verdicts
+        alone = self.solve_alone([questions[i] for i, episode in enumerate(episodes) if episode.stop_reason is not StopReason.FAILED])
+        planned = [inspect_episode(episode, question.question) for question, episode in zip(questions, episodes, strict=True)]
+        apart = self.independence.score([[part.question for part in p.plan.subproblems] if p.plan else [] for p in planned])
+        rows = []
+        for i, (question, episode, verdict) in enumerate(zip(questions, episodes, verdicts, strict=True)):
+            worker_right, reward, draw = alone.get(question.id, False), None, draws[i] if draws else 0.0
+            if verdict.correct is not None:
+                reward = score_plan(
+                    episode, planned[i], verdict.correct, 0.0 if worker_right else apart[i], self.config.planner.reward, draw
+                )
+            row = make_row(question, episode, verdict, reward)
+            mode = "" if row.failed or row.correct else _find_failure_mode(episode, planned[i])
+            measured = {} if row.failed else _measure(episode, planned[i], row.correct, worker_right, apart[i])
+            right = row.correct
+            rows.append(replace(row, exact_match=right, typed_match=right, f1=right, failure_mode=mode, measured=measured))
+        return rows
+
+    def solve_alone(self, questions: Sequence[Question]) -> dict[str, bool]:
+        """Say of each problem whether the worker alone gets it right; each is tried once.
+
+        Raises:
+            GenerationError: the worker's service broke.
+        """
+        new = list({question.id: question for question in questions if question.id not in self._alone}.values())
+        solutions = self.worker.solve([Task(DIRECT_SOLUTION, question.question) for question in new])
+        broken = next((solution.failure for solution in solutions if solution.failure), "")
+        if broken:
+            raise GenerationError(f"the worker alone could not be asked ({broken}); fix it, or choose another planner.worker.kind")
+        verdicts = self.judge.judge([(question, solution.answer) for question, solution in zip(new, solutions, strict=True)])
+        self._alone |= {question.id: bool(verdict.correct) for question, verdict in zip(new, verdicts, strict=True)}
+        return {question.id: self._alone[question.id] for question in questions}
+
+    def checks(self, renderer: ChatRenderer) -> Iterable[Check]:
+        """A plan must come back through tokenizer and parser as it was meant, and the worker answer a sum."""
+        part = Subproblem(id="1", question="Mira: 48 divided by 2?", depends_on=())
+        plan = Plan(should_decompose=True, subproblems=(part,), combine="48 plus #1")
+        same = parse_plan(through(renderer, render_plan(plan))).plan == plan
+        found = "a plan survives tokenizer and parser" if same else "a plan does not survive tokenizer and parser"
+        yield Check("plan", same, found, "the model's tokenizer drops part of it: take another model")
+        solution = self.worker.solve([Task(SUBPROBLEM, "What is 17 plus 25?")])[0]
+        found = f"worker {self.worker.name} says {solution.answer or solution.failure or 'nothing'} to 17 plus 25"
+        yield Check("worker", not solution.failure, found, "start the worker's server, or set planner.worker")
+
+    def check_rows(self, rows: Sequence[EpisodeRow]) -> Iterable[Check]:
+        silent = mean(row.measured.get("plan/decomposed_frac", 0.0) == 0 for row in rows)
+        found = f"{silent:.0%} of {len(rows)} episodes without a subproblem"
+        remedy = "the model never splits a problem: check planner.system_prompt, or train it with `slmsearch planner sft` first"
+        yield Check("planning", silent < 1.0, found, remedy)
+
+    @classmethod
+    def demonstrations(cls, config: RunConfig, settings: SftConfig) -> Iterator[Demonstration]:
+        """Plans of fresh random problems."""
+        return make_plan_demonstrations(settings.recipe, settings.seed)
+
+    @classmethod
+    def examples(
+        cls, config: RunConfig, source: str, wrong: Mapping[str, Episode] | None = None
+    ) -> tuple[list[Demonstration], Counter[str]]:
+        """Prompts and plans of a file or of the Hub.
+
+        Raises:
+            CorpusError: it is missing, or a row lacks a column.
+        """
+        return [plan for plan in _read_plans(config.planner, source) if wrong is None or plan.question in wrong], Counter()
+
+    @classmethod
+    def sft_settings(cls, config: RunConfig, examples: int) -> SftConfig:
+        """Where `epochs` is set, as many steps as those take."""
+        epochs, batch_size = config.planner.sft.epochs, config.sft.batch_size
+        steps = max(1, round(epochs * examples / batch_size)) if epochs and batch_size else config.sft.steps
+        return config.sft.model_copy(update={"steps": steps})
+
+
+def _read_plans(planner: PlannerConfig, source: str) -> Iterator[Demonstration]:
+    plans = planner.sft
+    for row, where in read_rows(source):
+        wanted = (plans.prompt_column, plans.completion_column)
+        if any(not isinstance(row.get(column), str) for column in wanted):
+            has = ", ".join(sorted(map(str, row)))
+            raise CorpusError(f"{where}: columns {' and '.join(wanted)} must be texts; it holds {has}: name them so")
+        prompt: list[Message] = [{"role": "user", "content": row[plans.prompt_column]}]
+        if isinstance(system := row.get(plans.environment_column), str) and system:
+            prompt.insert(0, {"role": "system", "content": system})
+        yield Demonstration(row[plans.prompt_column], ((row[plans.completion_column], ""),), tuple(prompt))
+
+
+def restate(problem: str) -> Plan:
+    """Make the plan that is the problem."""
+    part = Subproblem(id="1", question=problem[:MAX_QUESTION_CHARS], depends_on=())
+    return Plan(should_decompose=True, subproblems=(part,), combine="#1")
+
+
+def shuffle_plans(questions: Sequence[Question], written: Mapping[str, str], seed: int) -> dict[str, str]:
+    """Give every problem the plan that was written for another one, at random but never its own."""
+    order = [question.id for question in questions]
+    random.Random(f"shuffled plans {seed}").shuffle(order)
+    after = dict(zip(order, order[1:] + order[:1], strict=True))
+    return {question.question: written.get(after[question.id], "") for question in questions}
+
+
+def _measure(episode: Episode, planned: PlannedEpisode, right: float, alone: bool, apart: float) -> dict[str, float]:
+    """Measure what only a planner's episode has."""
+    measured = {
+        "plan/decomposed_frac": float(planned.decomposed),
+        "plan/subproblems": float(planned.subproblems),
+        "plan/single_frac": float(planned.subproblems == 1),
+        "plan/alone_frac": float(alone),
+        "plan/gain": right - float(alone),
+        "plan/worker_tokens": float(planned.worker_tokens),
+        "plan/tokens": float(planned.worker_tokens + episode.sampled_tokens),
+        "plan/hacked_frac": float(bool(planned.hacks)),
+        **{f"plan/{hack}_frac": float(hack in planned.hacks) for hack in ("leaked", "restated", "trivial", "duplicated")},
+        **{f"faults/{fault}": 1.0 for fault in planned.faults},
+    }
+    asked = [turn.result.served for turn in episode.turns if turn.call and turn.call.name == SUBPROBLEM and turn.result]
+    if planned.subproblems > 1:
+        measured["plan/independence"] = apart
+    if asked:
+        measured["plan/answerable_frac"] = sum(asked) / planned.subproblems
+    return measured
+
+
+def _find_failure_mode(episode: Episode, planned: PlannedEpisode) -> str:
+    """Name where a wrong episode broke: no plan, cut off, a reward hack, no split, a part without an answer, or the plan itself."""
+    if planned.plan is None:
+        return "cut_off" if episode.stop_reason is StopReason.MAX_TOKENS else "malformed"
+    if planned.hacks:
+        return "guarded"
+    if not planned.decomposed:
+        return "not_split"
+    return "misplanned" if episode.answer else "unanswerable_part"
+
+
+def make_worker(planner: PlannerConfig) -> Worker:
+    """Make the configured worker; nothing is loaded or contacted yet."""
+    worker = planner.worker
+    if worker.kind == "arithmetic":
+        return ArithmeticWorker(worker.max_operations)
+    if worker.kind == "base":
+        return ModelWorker("base", None, worker.max_new_tokens)
+    return make_served_worker(worker)
+
+
+def make_independence(retrieval: RetrievalConfig) -> Independence:
+    """Make the measure; an embedder is found and named, but loaded only when the first text comes."""
+    from slmsearch.retrieval.embedders import load_embedder
+
+    # Only queries are encoded: the name must not change with the precision of passages.
+    return Independence(load_embedder(retrieval.embedder.model_copy(update={"precision": "float32"})))

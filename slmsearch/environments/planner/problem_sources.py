@@ -1,0 +1,134 @@
+"""Where problems come from, the generator, GSM8K on the Hub, or files in its form, and what can be wrong with them.
+
+A problem becomes an ordinary `Question`: gold is the number, `hops` the operations it takes, `kind` the source. They are stored as a
+corpus without pages (`corpus/store.py`), so that digest, splits and everything after them are the searcher's.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from slmsearch.config import PlannerConfig
+from slmsearch.corpus.expectations import Finding, Severity
+from slmsearch.corpus.hub import HUB_PREFIX, parse_hub_name
+from slmsearch.corpus.questions import Question
+from slmsearch.corpus.sources import read_rows
+from slmsearch.corpus.splits import SPLIT_SEED
+from slmsearch.environments.planner.numbers import extract_answer, find_numbers, parse_number
+from slmsearch.environments.planner.problems import generate_problems
+from slmsearch.errors import CorpusError
+from slmsearch.keys import file_key
+
+GENERATED = 6000
+"""Problems generated where `planner.limit` does not say how many: somewhat fewer than GSM8K has."""
+PROBLEMS_VERSION = 1
+"""Part of every generated problem set's key; raise it when the generator changes."""
+MAX_SAMPLES = 20
+"""Ids named of one finding."""
+MIN_PER_SPLIT = 30
+"""Fewer test problems say next to nothing."""
+
+
+def problems_parts(config: PlannerConfig) -> dict[str, object] | None:
+    """Collect everything that decides what a source gives; None where that cannot be known."""
+    shared = {"version": PROBLEMS_VERSION, "limit": config.limit, "split_seed": SPLIT_SEED}
+    if config.problems is None:
+        return {"kind": "generated problems", "count": config.limit or GENERATED, "seed": config.seed, **shared, "limit": 0}
+    if config.problems.startswith(HUB_PREFIX):
+        hub = parse_hub_name(config.problems)
+        commit = hub.find_commit()
+        split = {"split": hub.split} if hub.split else {}
+        return {"kind": "problems", "hub": hub.name, "subset": hub.subset, "commit": commit, **split, **shared} if commit else None
+    path = Path(config.problems)
+    return {"kind": "problems", "file": file_key(path), "suffix": path.suffix, **shared} if path.is_file() else None
+
+
+def load_problems(config: PlannerConfig) -> list[Question]:
+    """Load problems as configured.
+
+    Raises:
+        CorpusError: the source is missing, empty or broken; the message names the row.
+    """
+    if config.problems is None:
+        found = list(_generated(config.seed, config.limit or GENERATED))
+    else:
+        rows = read_rows(config.problems)
+        found = [parse_problem(row, where, number) for number, (row, where) in enumerate(rows)]
+    if not found:
+        raise CorpusError(f"{config.problems} holds no problem; give rows of question and answer (ending in `#### N`)")
+    problems = found[: config.limit or None]
+    if len({problem.id for problem in problems}) < len(problems):
+        raise CorpusError(f"{config.problems}: two problems have the same id; give each its own, or leave ids out")
+    return problems
+
+
+def parse_problem(row: Mapping[str, Any], where: str, number: int = 0) -> Question:
+    """Read a problem in GSM8K's form; the gold answer is extracted from the worked solution.
+
+    Args:
+        row: `question`, `answer`, and if there are `id` and `final_answer`, which only checks what was extracted.
+        where: file and line, for messages.
+        number: of the row, for an id where it has none.
+
+    Raises:
+        CorpusError: a field is missing, the solution has no `#### N`, or `final_answer` says otherwise.
+    """
+    question, worked = row.get("question"), row.get("answer")
+    if not isinstance(question, str) or not isinstance(worked, str) or not question.strip():
+        raise CorpusError(f"{where}: a problem needs the texts `question` and `answer`; it holds {', '.join(sorted(map(str, row)))}")
+    answer = extract_answer(worked)
+    gold = parse_number(answer)
+    if answer is None or gold is None:
+        raise CorpusError(f"{where}: the answer does not end in `#### N`, N being a number; fix or remove the row")
+    stated = row.get("final_answer")
+    if stated is not None and parse_number(str(stated)) != gold:
+        raise CorpusError(f"{where}: final_answer {stated!r} is not what the solution ends in ({answer}); fix or remove the row")
+    steps = worked.count("<<")
+    return Question(id=str(row.get("id") or f"problem-{number}"), question=question.strip(), answer=answer, hops=steps, kind="gsm8k")
+
+
+def _generated(seed: int, count: int) -> Iterator[Question]:
+    for number, problem in enumerate(generate_problems(seed, count)):
+        yield Question(
+            id=f"g{seed}-{number:05d}",
+            question=problem.text,
+            answer=str(problem.answer),
+            hops=problem.operations,
+            kind="generated",
+            entities=(problem.signature,),
+        )
+
+
+def check_problems(problems: Mapping[str, Sequence[Question]]) -> dict[str, object]:
+    """Check problems by split; return `ok` and findings, each with ids."""
+    splits_of: defaultdict[str, set[str]] = defaultdict(set)
+    for split, members in problems.items():
+        for problem in members:
+            splits_of[_normalise(problem)].add(split)
+    every = [problem for members in problems.values() for problem in members]
+    num_tests = len(problems.get("test", ()))
+    checks: list[tuple[Severity, str, str, str, list[str]]] = [
+        ("critical", "the gold answer is no number", "is_number", "answer", [p.id for p in every if parse_number(p.answer) is None]),
+        (
+            "critical",
+            "the same problem lies in two splits",
+            "in_one_split",
+            "question",
+            [p.id for p in every if len(splits_of[_normalise(p)]) > 1],
+        ),
+        ("warning", "the problem names no number", "names_a_number", "question", [p.id for p in every if not find_numbers(p.question)]),
+        ("warning", f"only {num_tests} test problems", "enough", "split", ["test"] if num_tests < MIN_PER_SPLIT else []),
+    ]
+    found = [
+        Finding(expectation, "problems", column, severity, len(ids), tuple(ids[:MAX_SAMPLES]), message)
+        for severity, message, expectation, column, ids in checks
+        if ids
+    ]
+    ok = all(finding.severity != "critical" for finding in found)
+    return {"ok": ok, "findings": [asdict(finding) for finding in found], "problems": len(every)}
+
+
+def _normalise(problem: Question) -> str:
+    return " ".join(problem.question.casefold().split())

@@ -1,0 +1,40 @@
+"""What an answer stands on: the sections that an episode read."""
+
+from dataclasses import dataclass
+
+from slmsearch.corpus.library import Library
+from slmsearch.environments.searcher.evidence import read_sections
+from slmsearch.episodes.episode import Episode
+
+QUOTED_CHARS = 600
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A section that was read."""
+
+    page_id: str
+    title: str
+    section_id: str
+    heading: str
+    text: str
+    """At most `QUOTED_CHARS` of it, around the answer where that stands in it."""
+
+
+def find_sources(episode: Episode, library: Library) -> list[Source]:
+    """List the sections that were read, in order, each once."""
+    sources = []
+    for section_id in dict.fromkeys(section_id for turn in episode.turns for section_id in read_sections(turn)):
+        section = library.section(section_id)
+        page = library.page(section.page_id) if section else None
+        if section and page:
+            sources.append(Source(page.id, page.title, section_id, section.heading, _quote(section.text, episode.answer or "")))
+    return sources
+
+
+def _quote(text: str, answer: str) -> str:
+    """Cut a text to what is quoted; the answer stands in the middle where the text has it."""
+    found = text.casefold().find(answer.casefold()) if answer else -1
+    middle = found + len(answer) // 2
+    start = min(max(0, middle - QUOTED_CHARS // 2), max(0, len(text) - QUOTED_CHARS)) if found >= 0 else 0
+    return text[start : start + QUOTED_CHARS]

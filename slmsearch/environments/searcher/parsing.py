@@ -1,0 +1,223 @@
+"""Text of one assistant message to a call, a program or an answer.
+
+Arguments are string literals that are parsed, never evaluated; a program is only found here, and looked at nowhere but in the sandbox.
+No text makes this raise: what holds none of the three is malformed, and `problem` says in one line what is wrong with it. Calls whose
+meaning is certain are taken although they are not written as asked: other quotes or none, and the formats that chat templates teach
+models: JSON (Qwen, Llama, in a fence, too), XML (Qwen3-Coder, Qwen3.5), a list of Python's (LFM2, Llama) and `<|python_tag|>` (Llama).
+What stands in `<think>` is never read.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from slmsearch.episodes.episode import ToolCall
+from slmsearch.episodes.thinking import THINK, THOUGHT, after_thinking
+
+_STRING = r"\"(?P<double>(?:[^\"\\]|\\.)*)\"|'(?P<single>(?:[^'\\]|\\.)*)'"
+_STRICT = rf"\s*(?P<name>[A-Za-z_]\w*)(?:\.call)?\s*\(\s*(?:[A-Za-z_]\w*\s*=\s*)?(?:{_STRING})\s*\)\s*"
+_CALL, _WHOLE_CALL = re.compile(rf"{_STRICT}</tool>", re.DOTALL), re.compile(_STRICT, re.DOTALL)
+_LOOSE = re.compile(r"(?:\w+\.)?(?P<name>(?!call\s*\()[A-Za-z_]\w*)(?:\.call)?\s*\((?P<argument>.*)\)", re.DOTALL)
+_QUOTES = "\"'`“”„‟«»\u2018\u2019\u201a\u201b"
+_KEYWORD = re.compile(rf"\A[A-Za-z_]\w*\s*[=:]\s*(?=[{_QUOTES}])")
+_SEVERAL = re.compile(rf"[{_QUOTES}]\s*,|,\s*[A-Za-z_]\w*\s*=|[{_QUOTES}]\s*\)\s*[,;]")
+_OPENING = re.compile(
+    r"<(?P<tag>tool|answer|code|tool_call)>|(?P<fence>```(?:json|tool_call)?[ \t]*\r?\n)|(?P<xml>(?=<function=))"
+    r"|<\|(?P<special>python_tag|tool_call_start)\|>"
+)
+_XML = re.compile(
+    r"\s*<function=(?P<name>[A-Za-z_]\w*)>\s*<parameter=[A-Za-z_]\w*>(?P<value>(?:(?!</?(?:parameter|function|tool_call)\b).)*)"
+    r"</parameter>\s*</function>\s*",
+    re.DOTALL,
+)
+_UNMARKED = re.compile(
+    rf"\[\s*(?P<listed>[A-Za-z_]\w*\s*\(\s*(?:[A-Za-z_]\w*\s*=\s*)?[{_QUOTES}].*\))\s*\]|(?P<called>[A-Za-z_]\w*\.call\s*\(.*\))", re.DOTALL
+)
+"""Calls that tokens mark which are left out of the text: their brackets, or `.call`, are all that is left."""
+_NAME = re.compile(r"[A-Za-z_]\w*")
+_BARE = re.compile(r"\b(?:search_pages|view_sections|read_section)\s*\(")
+_BLANK_LINES = re.compile(r"\A(?:[ \t]*\r?\n)+|\s+\Z")
+_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
+_ESCAPED = {"n": "\n", "t": "\t", "r": "\r"}
+
+"""Around what a thinking model writes before it says anything."""
+TOOL_STOPS = ("</tool>", "</answer>", "</tool_call>")
+PROGRAM_STOP = "</code>"
+
+NOTHING = 'write one call such as <tool>search_pages("query")</tool>, or <answer>your answer</answer>'
+EMPTY = "the message is empty: " + NOTHING
+CUT_OFF = "the message was too long and was cut off: " + NOTHING
+UNTAGGED = "a call stands between <tool> and </tool>"
+UNCLOSED = "<{tag}> is not closed: end it with </{tag}>"
+NO_CALL = 'this is no call: write <tool>search_pages("query")</tool>, view_sections or read_section with one string'
+NO_ARGUMENT = 'the call has no argument: give it one string in double quotes, as in search_pages("query")'
+SEVERAL = "a call takes one argument: a single string in double quotes"
+BAD_QUOTES = "the argument is not one string in double quotes"
+BAD_JSON = 'this is no call: between <tool_call> and </tool_call> stands {"name": "search_pages", "arguments": {"query": "text"}}'
+BAD_XML = "this is no call: <function=search_pages> holds one <parameter=query>text</parameter>, and ends in </function>"
+NO_PROGRAM = "the program is empty"
+THINKING = "<think> is not closed, and nothing in it counts: end it with </think>, then " + NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedTurn:
+    """What a message asks for; malformed if it is neither call nor answer nor program."""
+
+    call: ToolCall | None = None
+    answer: str | None = None
+    program: str | None = None
+    problem: str = ""
+    """What is wrong with a malformed message, in one line; it repeats nothing of the message."""
+
+    @property
+    def malformed(self) -> bool:
+        """True if the text held neither a call nor a program nor an answer."""
+        return self.call is None and self.answer is None and self.program is None
+
+
+def parse_turn(text: str, programs: bool = False) -> ParsedTurn:
+    """Find the first call, answer or, with `programs`, program in a message; the earliest counts, what follows is ignored.
+
+    Without `programs`, `<code>` is text like any other. A program without a line of code does not count.
+    """
+    said = after_thinking(text)
+    first = ParsedTurn()
+    for parsed in _elements(said, programs):
+        if not parsed.malformed:
+            return parsed
+        first = first if first.problem else parsed
+    whole = _read_unmarked(said)
+    if not whole.malformed:
+        return whole
+    return first if first.problem else whole if whole.problem else ParsedTurn(problem=_missing(text, said))
+
+
+def _elements(text: str, programs: bool) -> Iterator[ParsedTurn]:
+    """Read what follows each opening tag, in order; what lies inside of a well-formed element is not looked at again."""
+    for opening in _OPENING.finditer(text):
+        tag, start = opening["tag"], opening.end()
+        if not tag:
+            yield from _native_elements(text, opening)
+            continue
+        if tag == "tool":
+            strict = _CALL.match(text, start)
+            if strict:
+                yield ParsedTurn(call=_strict_call(strict))
+                continue
+        elif tag == "code" and not programs:
+            continue
+        body, closed, _ = text[start:].partition(f"</{tag}>")
+        if tag == "tool_call":  # complete JSON needs no closing tag
+            call = _native_call(body) or _xml_call(_XML.fullmatch(body))
+            yield ParsedTurn(call=call, problem="" if call else BAD_XML if "<function=" in body else BAD_JSON)
+        elif not closed:
+            yield ParsedTurn(problem=UNCLOSED.format(tag=tag))
+        elif tag == "answer":
+            yield ParsedTurn(answer=" ".join(body.split()))
+        elif tag == "code":
+            program = _BLANK_LINES.sub("", body) if body.strip() else None
+            yield ParsedTurn(program=program, problem="" if program else NO_PROGRAM)
+        else:
+            yield _read_loose(body)
+
+
+def _native_elements(text: str, opening: re.Match[str]) -> Iterator[ParsedTurn]:
+    """Read what follows a mark that is no tag of ours; a fence that holds no call is text like any other."""
+    if opening["xml"] is not None:
+        call = _xml_call(_XML.match(text, opening.start()))
+        yield ParsedTurn(call=call, problem="" if call else BAD_XML)
+    elif opening["fence"]:
+        call = _native_call(text[opening.end() :].partition("```")[0])
+        if call:
+            yield ParsedTurn(call=call)
+    else:
+        body = text[opening.end() :].partition("<|")[0].strip()
+        yield _read_loose(body[1:-1] if body[:1] == "[" and body[-1:] == "]" and body[1:2] != "{" else body)
+
+
+def _read_unmarked(said: str) -> ParsedTurn:
+    """Read a message that is nothing but a call in a native format; other messages hold none, and no problem."""
+    call = _native_call(said)
+    if call:
+        return ParsedTurn(call=call)
+    found = _UNMARKED.fullmatch(said.strip())
+    return _read_loose(found["listed"] or found["called"]) if found else ParsedTurn()
+
+
+def _strict_call(found: re.Match[str]) -> ToolCall:
+    literal = found["double"] if found["double"] is not None else found["single"]
+    return ToolCall(found["name"], _unescape(literal).strip())
+
+
+def _xml_call(found: re.Match[str] | None) -> ToolCall | None:
+    return ToolCall(found["name"], found["value"].strip()) if found else None
+
+
+def _read_loose(body: str) -> ParsedTurn:
+    """Read one call that is not written as asked."""
+    strict = _WHOLE_CALL.fullmatch(body)
+    call = _strict_call(strict) if strict else _native_call(body)
+    if call:
+        return ParsedTurn(call=call)
+    loose = _LOOSE.fullmatch(body.strip().strip("`").strip())
+    if not loose:
+        return ParsedTurn(problem=NO_CALL)
+    argument = _KEYWORD.sub("", loose["argument"].strip(), count=1).strip()
+    if not argument.strip(_QUOTES).strip():
+        return ParsedTurn(problem=NO_ARGUMENT)
+    if _SEVERAL.search(argument):
+        return ParsedTurn(problem=SEVERAL)
+    quoted = argument[0] in _QUOTES, argument[-1] in _QUOTES
+    inside = argument[quoted[0] : len(argument) - quoted[1]]
+    # Unquoted text is taken as it stands; quotes, calls or sums inside of it could mean anything.
+    doubtful = '"' in inside or "“" in inside if all(quoted) else any(mark in inside for mark in '"“”()=') or any(quoted)
+    if doubtful:
+        return ParsedTurn(problem=BAD_QUOTES)
+    return ParsedTurn(call=ToolCall(loose["name"], " ".join(_unescape(inside).split())))
+
+
+def _native_call(text: str) -> ToolCall | None:
+    """Read `{"name": ..., "arguments": {...}}`, alone or in a list; arguments may be called parameters."""
+    stripped = text.strip()
+    if stripped[:1] not in ("{", "["):
+        return None
+    try:
+        found = json.loads(stripped)
+        found = found[0] if isinstance(found, list) and len(found) == 1 else found
+        arguments = found.get("arguments", found.get("parameters")) if isinstance(found, dict) else None
+        arguments = json.loads(arguments) if isinstance(arguments, str) else arguments
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(arguments, dict) or not isinstance(found.get("name"), str):
+        return None
+    values = list(arguments.values())
+    if not _NAME.fullmatch(found["name"]) or len(values) != 1 or not isinstance(values[0], str):
+        return None
+    return ToolCall(found["name"], values[0].strip())
+
+
+def _missing(text: str, said: str) -> str:
+    """Say what a message without any tag lacks."""
+    if THINK in text.rpartition(THOUGHT)[2]:
+        return THINKING
+    if not said.strip():
+        return EMPTY
+    return UNTAGGED if _BARE.search(said) else NOTHING
+
+
+def render_call(call: ToolCall) -> str:
+    """Write a call as the policy writes it; `parse_turn` reads it back."""
+    literal = call.argument.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t").replace("\r", "\\r")
+    # A closing tag in the argument would end the turn, and thinking tags mean something, too.
+    literal = literal.replace("</", "<\\/").replace(THINK, THINK.replace("i", "\\i"))
+    return f'<tool>{call.name}("{literal}")</tool>'
+
+
+def render_answer(answer: str) -> str:
+    """Write an answer as the policy writes it."""
+    return f"<answer>{answer}</answer>"
+
+
+def _unescape(literal: str) -> str:
+    return _ESCAPE.sub(lambda match: _ESCAPED.get(match[1], match[1]), literal)

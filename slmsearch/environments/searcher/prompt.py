@@ -1,0 +1,57 @@
+"""What a policy is told: the messages before its first turn, and what of the settings decides how it plays.
+
+How messages become token ids is the sampler's business. tiny-searcher's chat template leaves the system message out.
+"""
+
+from slmsearch.config import LimitsConfig, ProgramLimits, SearcherConfig
+from slmsearch.corpus.questions import UNKNOWN_ANSWER
+from slmsearch.episodes.sampler import Message
+
+PROMPT_VERSION = 1
+"""Part of every evaluation and training key; raise it when the text below changes."""
+
+SYSTEM_PROMPT = f"""You answer questions from a corpus of pages that you search with three tools.
+Write exactly one call or answer per message:
+
+<tool>search_pages("query")</tool> lists the best pages as `page_id: title`
+<tool>view_sections("page_id")</tool> lists a page's sections as `section_id: heading`
+<tool>read_section("section_id")</tool> shows a section's text
+<answer>your answer</answer> ends the dialogue
+
+Read before you answer; some questions need facts from two pages. Answer with the bare fact, as short as the text gives it.
+If the pages do not hold the answer, write <answer>{UNKNOWN_ANSWER}</answer>."""
+
+
+PROGRAM_PROMPT = """
+Instead of a call you may write a short Python program that makes several; what it prints comes back:
+
+<code>
+for page_id, title in search_pages("query"):
+    for section_id, heading in view_sections(page_id):
+        if "life" in heading.lower():
+            print(title, read_section(section_id))
+</code>
+
+search_pages and view_sections give lists of pairs, read_section gives text; a call that cannot be served raises ToolError."""
+
+
+ANSWER = "Answer with a few words of {}: <answer>your answer</answer>"
+AT_ONCE = {"shown": ANSWER.format("the text"), "nothing": ANSWER.format("what you know")}
+"""System messages of a model that answers at once, by `SearcherConfig.reads`."""
+
+
+def make_prompt(question: str, config: SearcherConfig, shown: str = "") -> list[Message]:
+    """Make the messages that open an episode; a reader is shown a text before the question."""
+    built_in = SYSTEM_PROMPT + PROGRAM_PROMPT if config.programs else SYSTEM_PROMPT
+    system = built_in if config.system_prompt is None else config.system_prompt
+    if system:
+        system = AT_ONCE.get(config.reads, system)
+    user: Message = {"role": "user", "content": f"{shown}\n\n{question}" if shown else question}
+    return [{"role": "system", "content": system}, user] if system else [user]
+
+
+def describe_searcher(config: SearcherConfig, limits: LimitsConfig) -> dict[str, object]:
+    """Return what decides how an episode goes; part of every evaluation and training key."""
+    told = config.key_parts(exclude={"programs"})
+    allowed = ProgramLimits(**limits.model_dump()).model_dump(mode="json")
+    return {**told, "programs": {"prompt": PROGRAM_PROMPT, "limits": allowed}} if config.programs else told

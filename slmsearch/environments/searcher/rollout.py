@@ -1,0 +1,197 @@
+"""The one loop that plays questions, for training and evaluation alike, and its simple case of a single message.
+
+It knows neither torch nor rewards: a `Sampler` writes turns, a `Toolbox` answers them, and what happened comes back as
+`Episode`s. A badly played episode is data; a broken service ends the episodes it touched as `failed`.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import islice, repeat
+from typing import TypeAlias
+
+from slmsearch.config import SearcherConfig
+from slmsearch.corpus.questions import Question
+from slmsearch.environments.searcher.parsing import CUT_OFF, PROGRAM_STOP, TOOL_STOPS, ParsedTurn, parse_turn
+from slmsearch.environments.searcher.prompt import make_prompt
+from slmsearch.environments.searcher.tools import Toolbox
+from slmsearch.episodes.episode import Episode, StopReason, ToolResult, Turn
+from slmsearch.episodes.grade import OnEnd
+from slmsearch.episodes.sampler import Message, SampledTurn, Sampler, Sampling
+from slmsearch.errors import ConfigError, SandboxError, SlmSearchError
+
+HALVED_FROM = 128
+"""Episodes from which on a sampler on a card samples one half while the calls of the other are served; of fewer, a half takes as long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """Is told what happens, in the thread that plays, while other episodes go on; must return at once."""
+
+    on_end: OnEnd | None = None
+    """Told of each episode as soon as it has ended."""
+    on_turn: Callable[[Question, Turn], None] | None = None
+    """Told of each turn as soon as its result is there."""
+
+
+@dataclass(slots=True)
+class _Row:
+    """An episode in the making."""
+
+    question: Question
+    prompt_ids: tuple[int, ...]
+    turns: list[Turn] = field(default_factory=list)
+    stop_reason: StopReason | None = None
+    failure: str = ""
+    tokens: int = 0
+    """Tokens after the prompt, tool results included."""
+    sampled_tokens: int = 0
+    seconds: float = 0.0
+
+
+_Waiting: TypeAlias = tuple[_Row, SampledTurn, ParsedTurn]
+
+
+def play_episodes(
+    questions: Sequence[Question],
+    sampler: Sampler,
+    toolbox: Toolbox,
+    config: SearcherConfig,
+    sampling: Sampling,
+    watch: Watch = Watch(),
+) -> list[Episode]:
+    """Play each question once, all of them together; repeat a question to play a group.
+
+    Episodes come back in the order of the questions, and the sampler's rows are closed again. Where turns stop is decided here.
+
+    Raises:
+        ConfigError: the policy may write programs, and a question has a view.
+        SandboxError: the policy may write programs, and there is nothing to run them in.
+    """
+    if config.programs and any(question.view for question in questions):
+        raise ConfigError("programs see all of the corpus: set searcher.programs to false, or twins off (train.twins_frac, evaluate.views)")
+    if config.programs and toolbox.programs is None:
+        raise SandboxError("searcher.programs is on and these tools have no sandbox, so no program is run; set it to false")
+    started = time.perf_counter()
+    prompts = open_prompts(questions, toolbox, config)
+    size = -(-len(prompts) // 2) if getattr(sampler, "samples_beside", False) and len(prompts) >= HALVED_FROM else 0
+    sampling = replace(sampling, stop=(*TOOL_STOPS, PROGRAM_STOP) if config.programs else TOOL_STOPS, part_rows=size)
+    try:
+        rows = [_Row(question, ids) for question, ids in zip(questions, sampler.open(prompts, sampling), strict=True)]
+        parts = [range(start, min(start + size, len(rows))) for start in range(0, len(rows), size)] if size else [range(len(rows))]
+        _take_turns([_play_part(rows, part, sampler, toolbox, config, watch, started) for part in parts])
+    finally:
+        sampler.close()
+    return [_finish(row) for row in rows]
+
+
+def _play_part(
+    rows: list[_Row], part: Sequence[int], sampler: Sampler, toolbox: Toolbox, config: SearcherConfig, watch: Watch, started: float
+) -> Iterator[Callable[[], None]]:
+    """Play a part of the rows; yield, after each turn was sampled, what serves its calls and must be done before the next."""
+    most = config.max_turns if config.reads == "tools" else 1
+    for number in range(1, most + 1):
+        active = [i for i in part if rows[i].stop_reason is None]
+        if not active:
+            return
+        yield partial(_serve, _sample_turn(rows, active, sampler, config, last=number == most), toolbox)
+        elapsed = time.perf_counter() - started
+        for i in active:
+            rows[i].seconds = elapsed
+            if watch.on_turn is not None and len(rows[i].turns) == number:
+                watch.on_turn(rows[i].question, rows[i].turns[-1])
+            if watch.on_end is not None and rows[i].stop_reason is not None:
+                watch.on_end(rows[i].question, _finish(rows[i]))
+
+
+def _take_turns(parts: Sequence[Iterator[Callable[[], None]]]) -> None:
+    """Play one part, or several in turn: the calls of each are served in a thread while the next is sampled in this one."""
+    if len(parts) == 1:
+        for serve in parts[0]:
+            serve()
+        return
+    with ThreadPoolExecutor(1, "serve") as thread:
+        waiting = deque((part, thread.submit(lambda: None)) for part in parts)
+        while waiting:
+            part, served = waiting.popleft()
+            served.result()
+            waiting.extend((part, thread.submit(serve)) for serve in islice(part, 1))
+
+
+def open_prompts(questions: Sequence[Question], toolbox: Toolbox, config: SearcherConfig) -> list[list[Message]]:
+    """Make the messages that open episodes; a reader is shown what a search for its question finds."""
+    texts = [question.question for question in questions]
+    shown = toolbox.show(texts, [question.view for question in questions]) if config.reads == "shown" else [""] * len(texts)
+    return [make_prompt(text, config, found) for text, found in zip(texts, shown, strict=True)]
+
+
+def _sample_turn(rows: list[_Row], active: list[int], sampler: Sampler, config: SearcherConfig, last: bool) -> list[_Waiting]:
+    """Let the policy write one turn in every active row; return those that wait for a result."""
+    results = [rows[i].turns[-1].result if rows[i].turns else None for i in active]
+    room = [config.max_episode_tokens - rows[i].tokens for i in active]
+    turns = sampler.sample(active, [result.text if result else None for result in results], room)
+    waiting: list[_Waiting] = []
+    for i, turn in zip(active, turns, strict=True):
+        row = rows[i]
+        if turn.shown is not None and row.turns:  # what the policy was shown takes the place of the whole result
+            before = row.turns[-1]
+            row.turns[-1] = replace(before, result=replace(before.result, text=turn.shown)) if before.result else before
+        row.tokens += len(turn.context_ids) + max(len(turn.sampled_ids), turn.num_tokens)
+        row.sampled_tokens += max(len(turn.sampled_ids), turn.num_tokens)
+        parsed = parse_turn(turn.text, config.programs)
+        told = bool(row.turns) and row.turns[-1].told
+        row.stop_reason = _stop_reason(turn, parsed, last, end_malformed=told)
+        row.failure = turn.failure
+        if row.stop_reason is None:
+            waiting.append((row, turn, parsed))
+        elif turn.sampled_ids or turn.text:
+            row.turns.append(_make_turn(turn, parsed, None))
+    return waiting
+
+
+def _serve(waiting: list[_Waiting], toolbox: Toolbox) -> None:
+    """Serve all calls together, and all programs."""
+    calls = [(parsed.call, row.question.view) for row, _, parsed in waiting if parsed.call is not None]
+    try:
+        served: Iterator[ToolResult | SlmSearchError] = iter(toolbox.serve([call for call, _ in calls], [view for _, view in calls]))
+    except SlmSearchError as error:
+        served = repeat(error)
+    programs = [parsed.program for _, _, parsed in waiting if parsed.program is not None]
+    ran = iter(toolbox.programs.run(programs) if programs and toolbox.programs is not None else [])
+    for row, turn, parsed in waiting:
+        result: ToolResult | SlmSearchError
+        if parsed.malformed:
+            result = ToolResult(f"error: {parsed.problem if turn.ended else CUT_OFF}", served=False)
+        else:
+            result = next(served if parsed.call is not None else ran)
+        if isinstance(result, SlmSearchError):
+            row.stop_reason, row.failure = StopReason.FAILED, f"{result.boundary}: {result}"
+        row.turns.append(_make_turn(turn, parsed, None if isinstance(result, SlmSearchError) else result))
+
+
+def _stop_reason(turn: SampledTurn, parsed: ParsedTurn, last: bool, end_malformed: bool) -> StopReason | None:
+    """Say why an episode ends with this turn; a turn that was cut off and holds a complete call is that call."""
+    if turn.failure:
+        return StopReason.FAILED
+    if parsed.answer is not None:
+        return StopReason.ANSWERED
+    if not parsed.malformed:
+        return StopReason.MAX_TURNS if last else None
+    if not turn.text and not turn.sampled_ids and not turn.ended:  # no room was left
+        return StopReason.MAX_TOKENS
+    if last or end_malformed:
+        return StopReason.MALFORMED if turn.ended else StopReason.MAX_TOKENS
+    return None
+
+
+def _make_turn(turn: SampledTurn, parsed: ParsedTurn, result: ToolResult | None) -> Turn:
+    ids = (turn.context_ids, turn.sampled_ids, turn.sampled_logprobs)
+    return Turn(turn.text, parsed.call, parsed.answer, result, *ids, program=parsed.program)
+
+
+def _finish(row: _Row) -> Episode:
+    reason = row.stop_reason or StopReason.MAX_TURNS
+    return Episode(row.question.id, tuple(row.turns), reason, row.prompt_ids, row.seconds, row.failure, row.sampled_tokens)

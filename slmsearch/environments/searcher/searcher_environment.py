@@ -1,0 +1,298 @@
+"""The searcher: it answers questions from a corpus that it searches with tools."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import lru_cache, partial
+from pathlib import Path
+from statistics import mean
+from typing import Self
+
+from slmsearch.config import JudgeConfig, RewardConfig, RunConfig, SftConfig, WorldConfig
+from slmsearch.corpus.documents.skipped import Skipped
+from slmsearch.corpus.questions import Question
+from slmsearch.corpus.sources import source_parts
+from slmsearch.corpus.store import build_corpus
+from slmsearch.environments.searcher.baselines import RetrieveThenAnswer
+from slmsearch.environments.searcher.demonstrations import TINY_SEARCHER, demonstrate_by_gold, make_demonstrations
+from slmsearch.environments.searcher.failure_modes import measure_episode
+from slmsearch.environments.searcher.indexed_corpus import IndexedCorpus, name_index, open_indexed_corpus
+from slmsearch.environments.searcher.parsing import parse_turn, render_answer, render_call
+from slmsearch.environments.searcher.prompt import PROMPT_VERSION, describe_searcher, make_prompt
+from slmsearch.environments.searcher.random_turns import random_turn
+from slmsearch.environments.searcher.reward import score_episode
+from slmsearch.environments.searcher.rollout import Watch, play_episodes
+from slmsearch.environments.searcher.tools import READ, SEARCH, TOOL_NAMES, VIEW, Toolbox
+from slmsearch.environments.searcher.twins import TWINS_VERSION, make_twins, mix_twins
+from slmsearch.episodes.chat_renderer import ChatRenderer
+from slmsearch.episodes.environment import NO_TOKEN_LIMIT, Check, Demonstration, Environment, Limits, select_questions, through
+from slmsearch.episodes.episode import Episode, ToolCall, ToolResult
+from slmsearch.episodes.grade import Score, judging_ahead
+from slmsearch.episodes.reward import Reward
+from slmsearch.episodes.rows import EpisodeRow, Measures
+from slmsearch.episodes.sampler import Message, Sampler, Sampling
+from slmsearch.episodes.scripted import ScriptedSampler
+from slmsearch.errors import SandboxError
+from slmsearch.judge import Judge, make_judge
+from slmsearch.judge.exact import RULES_VERSION
+from slmsearch.judge.prompt import load_prompt
+from slmsearch.keys import content_key
+from slmsearch.made_questions.make import CORRECTION
+from slmsearch.retrieval.search import RANKING_VERSION
+
+MIN_FOUND = 0.5
+"""Share of pages that a search for their own title must show."""
+TITLES = 32
+"""Titles searched for."""
+NO_THOUGHT = re.compile(r"<think>\s*</think>\s*")
+RANDOM, RETRIEVE_THEN_ANSWER = "random", "retrieve-then-answer"
+
+
+class SearcherEnvironment(Environment):
+    """Searches a corpus with tools."""
+
+    does = "searches a corpus in several turns"
+    name = "searcher"
+    data_name = "corpus"
+    unused = ("environment", "planner.")
+    baselines = (RANDOM, RETRIEVE_THEN_ANSWER)
+    has_control = True
+    tool_names = TOOL_NAMES
+    example_advice = "name gold sections in corpus.questions, raise retrieval.top_k or searcher.max_episode_tokens"
+    tiny = TINY_SEARCHER
+
+    def __init__(self, toolbox: Toolbox, judge: Judge, config: RunConfig) -> None:
+        """Bind tools and judge."""
+        super().__init__(config, judge)
+        self.toolbox = toolbox
+
+    @classmethod
+    def limits_of(cls, config: RunConfig) -> Limits:
+        searcher = config.searcher
+        settings = ("searcher.max_episode_tokens", "searcher.max_turn_tokens")
+        return Limits(searcher.max_turn_tokens, searcher.max_episode_tokens, searcher.tool_role, settings, searcher.max_section_chars)
+
+    @classmethod
+    def opening(cls, config: RunConfig, question: str) -> list[Message]:
+        return make_prompt(question, config.searcher)
+
+    @classmethod
+    def key_parts(cls, config: RunConfig) -> Mapping[str, object]:
+        return {
+            "top_k": config.retrieval.top_k,
+            "ranking": [config.retrieval.ranking, RANKING_VERSION],
+            "searcher": describe_searcher(config.searcher, config.sandbox.limits),
+            "reward": config.reward.key_parts(),
+        }
+
+    @classmethod
+    def eval_parts(cls, config: RunConfig, index_key: str) -> Mapping[str, object]:
+        judge = _describe_judge(config.judge)
+        if "prompt" in judge:
+            judge["prompt"] = content_key(text=judge["prompt"])
+        return {"prompt_version": PROMPT_VERSION, "index_key": index_key, "judge": judge, **cls.key_parts(config)}
+
+    @classmethod
+    def train_parts(cls, config: RunConfig, index_key: str) -> Mapping[str, object]:
+        prompt = [dict(message) for message in cls.opening(config, "?")]
+        twins = {"twins": [config.train.twins_frac, TWINS_VERSION]} if config.train.twins_frac else {}
+        return {"index": index_key, "prompt": prompt, "judge": _describe_judge(config.judge), **twins, **cls.key_parts(config)}
+
+    @classmethod
+    def prompt_parts(cls, config: RunConfig) -> Mapping[str, object]:
+        return {"version": PROMPT_VERSION, **super().prompt_parts(config)}
+
+    @classmethod
+    def baselines_of(cls, config: RunConfig) -> tuple[str, ...]:
+        """What `evaluate.baselines` names, models included."""
+        return tuple(config.evaluate.baselines)
+
+    @classmethod
+    def servers_of(cls, config: RunConfig) -> Mapping[str, bool]:
+        served = config.retrieval.embedder.base_url is not None
+        return {"planner.": False, "retrieval.embedder.": served, "sandbox.": config.searcher.programs}
+
+    @classmethod
+    def sources(cls, config: RunConfig) -> dict[str, str | None]:
+        return {"corpus.pages": config.corpus.pages, "corpus.questions": config.corpus.questions}
+
+    @classmethod
+    def data_parts(cls, config: RunConfig) -> Mapping[str, object] | None:
+        return source_parts(config.corpus)
+
+    @classmethod
+    def build_data(
+        cls, config: RunConfig, corpora_dir: Path, skipped: list[Skipped] | None = None, progress: Callable[[int, int], None] | None = None
+    ) -> str:
+        return build_corpus(config.corpus, corpora_dir, skipped, progress)
+
+    @classmethod
+    def check_data(cls, corpora_dir: Path, digest: str) -> dict[str, object]:
+        """With Great Expectations."""
+        from slmsearch.corpus.expectations import validate_corpus
+
+        return asdict(validate_corpus(corpora_dir / digest))
+
+    @classmethod
+    def describe_data(cls, config: RunConfig) -> str:
+        return config.corpus.pages or f"world:{config.corpus.world.seed}"
+
+    @classmethod
+    def index_key(cls, config: RunConfig, digest: str) -> str:
+        return name_index(config, digest)
+
+    @classmethod
+    def fresh(cls, config: RunConfig, seed: int, pages: int, questions: int) -> RunConfig:
+        """Another world."""
+        world = WorldConfig(pages=pages, seed=seed)
+        return config.changed({"corpus.pages": None, "corpus.questions": None, "corpus.limit_pages": 0, "corpus.world": world})
+
+    @classmethod
+    def open(cls, config: RunConfig, digest: str | None = None, index_key: str | None = None) -> Self:
+        """Corpus and index stay open, because many policies are played over the same."""
+        opened = _open(config, digest, index_key) if digest and index_key else open_indexed_corpus(config, digest, index_key)
+        return cls(opened.toolbox, make_judge(config.judge, config.paths.data_dir), config)
+
+    def play(self, questions: Sequence[Question], sampler: Sampler, sampling: Sampling) -> list[Episode]:
+        with judging_ahead(self.judge) as on_end:
+            return play_episodes(questions, sampler, self.toolbox, self.config.searcher, sampling, Watch(on_end))
+
+    def score(self, question: Question, episode: Episode, correct: bool, draw: float) -> Reward:
+        return scoring(self.config.reward)(question, episode, correct, draw)
+
+    def measure(self, question: Question, episode: Episode) -> Measures:
+        return measure_episode(question, episode)
+
+    def without_token_limits(self) -> Self:
+        return self.changed({"searcher.max_episode_tokens": NO_TOKEN_LIMIT, "searcher.max_turn_tokens": NO_TOKEN_LIMIT})
+
+    def as_task(self) -> Self:
+        return self.changed({"reward.kind": "task"})
+
+    def baseline(self, name: str, questions: Sequence[Question], written: Mapping[str, str]) -> Sampler:
+        if name == RETRIEVE_THEN_ANSWER:
+            return ScriptedSampler(RetrieveThenAnswer(self.toolbox, self.config.searcher.max_turns))
+        if name == RANDOM:
+            return ScriptedSampler(partial(random_turn, seed=self.config.evaluate.seed))
+        return super().baseline(name, questions, written)
+
+    def checks(self, renderer: ChatRenderer) -> Iterable[Check]:
+        yield check_tool_calls(renderer)
+        yield check_template(renderer)
+        yield check_index(self.toolbox)
+        if self.config.searcher.programs:
+            yield check_sandbox(self.toolbox)
+
+    def check_rows(self, rows: Sequence[EpisodeRow]) -> Iterable[Check]:
+        silent = mean(row.tool_calls == 0 for row in rows)
+        remedy = "the model never searches: check searcher.system_prompt, or train it with `slmsearch sft` first"
+        yield Check("searching", silent < 1.0, f"{silent:.0%} of {len(rows)} episodes without a tool call", remedy)
+
+    @classmethod
+    def demonstrations(cls, config: RunConfig, settings: SftConfig) -> Iterator[Demonstration]:
+        """A scripted reader in fresh random worlds."""
+        return make_demonstrations(settings, config.retrieval.top_k, settings.seed, config.searcher.missing_names)
+
+    @classmethod
+    def examples(
+        cls, config: RunConfig, source: str, wrong: Mapping[str, Episode] | None = None
+    ) -> tuple[list[Demonstration], Counter[str]]:
+        """See `Environment.examples`: `gold` demonstrates the configured training questions by their gold sections."""
+        if source != "gold":
+            return super().examples(config, source, wrong)
+        indexed = open_indexed_corpus(config)
+        questions = select_questions(indexed.questions[config.train.split], config.train.limit)
+        questions = mix_twins(questions, config.train.twins_frac, indexed.toolbox)
+        questions = [question for question in questions if wrong is None or question.question in wrong]
+        begins = {
+            text: next((call.argument for call in episode.calls if call.name == SEARCH), text) for text, episode in (wrong or {}).items()
+        }
+        shown, left_out = demonstrate_by_gold(questions, indexed.toolbox, config.searcher, begins)
+        new = {question.question for question in questions if wrong is not None or question.kind == CORRECTION}
+        return [replace(demonstration, new=demonstration.question in new) for demonstration in shown], left_out
+
+    def twins(self, questions: Sequence[Question], twin: str) -> list[Question]:
+        return make_twins(questions, twin, self.toolbox)
+
+    def to_train_on(self, questions: Sequence[Question]) -> list[Question]:
+        """See `Environment.to_train_on`: `train.twins_frac` of them as twins."""
+        return select_questions(mix_twins(super().to_train_on(questions), self.config.train.twins_frac, self.toolbox), 0)
+
+    @classmethod
+    def start_parts(cls, config: RunConfig, digest: str) -> Mapping[str, object] | None:
+        if config.sft.start == "none":
+            return None
+        own = {"sampled": [config.train.temperature, config.evaluate.batch_size]} if config.sft.start == "own" else {}
+        return {"corpus": digest, "limit": config.train.limit, **own, **cls.train_parts(config, cls.index_key(config, digest))}
+
+    @classmethod
+    def start_sources(cls, config: RunConfig) -> tuple[str, ...]:
+        return ("own", "gold") if config.sft.start == "own" else (config.sft.start,)
+
+    @classmethod
+    def searches_real_pages(cls, config: RunConfig) -> bool:
+        return config.sft.start != "none"
+
+
+def scoring(reward: RewardConfig) -> Score:
+    """Return what gives a searcher's reward."""
+    return lambda question, episode, correct, draw: score_episode(episode, question, correct, reward, draw)
+
+
+@lru_cache(maxsize=1)
+def _open(config: RunConfig, digest: str, index_key: str) -> IndexedCorpus:
+    return open_indexed_corpus(config, digest, index_key)
+
+
+def _describe_judge(config: JudgeConfig) -> dict[str, str | int | None]:
+    if config.kind == "exact":
+        return {"kind": config.kind, "rules": RULES_VERSION}
+    return {"rules": RULES_VERSION, **config.model_dump(mode="json", include={"kind", "model", "base_url"}), "prompt": load_prompt()}
+
+
+def check_tool_calls(renderer: ChatRenderer) -> Check:
+    """Send a call of every tool, and an answer, through the tokenizer and the parser: what was meant must come back."""
+    calls = [ToolCall(SEARCH, 'the "Old" Mill'), ToolCall(VIEW, "4821"), ToolCall(READ, "4821:early_life")]
+    messages = [render_call(call) for call in calls]
+    lost = [call.name for call, text in zip(calls, messages, strict=True) if parse_turn(through(renderer, text)).call != call]
+    if parse_turn(through(renderer, render_answer("Mount Selund"))).answer != "Mount Selund":
+        lost.append("answer")
+    found = f"do not survive tokenizer and parser: {', '.join(lost)}" if lost else "3 tools and an answer survive tokenizer and parser"
+    return Check("tool calls", not lost, found, "the model's tokenizer or the parser drops part of a call: take another model")
+
+
+def check_template(renderer: ChatRenderer) -> Check:
+    """Compare the ids that episodes are made of with the model's own rendering of the same messages."""
+    call, result = render_call(ToolCall(SEARCH, "Norwick")), "4821: Norwick"
+    opening = [{"role": "user", "content": "Where is Norwick?"}]
+    whole = [*opening, {"role": "assistant", "content": call}, {"role": renderer.tool_role, "content": result}]
+    ids = (*renderer.encode_prompt(opening), *renderer.content_ids(call), renderer.end_id, *renderer.encode_result(result))
+    rendered = renderer.tokenizer.apply_chat_template(whole, tokenize=False, add_generation_prompt=True)
+    prefix = renderer.tokenizer.apply_chat_template(opening, tokenize=False, add_generation_prompt=True)
+    # Templates of thinking models that do not think print an empty thought, and only in front of the newest turn.
+    laid_out, rendered, prefix = (NO_THOUGHT.sub("", text) for text in (renderer.tokenizer.decode(ids), rendered, prefix))
+    same = laid_out == rendered and rendered.startswith(prefix)
+    found = "a conversation only grows at its end" if same else "the chat template rewrites earlier turns when a conversation grows"
+    return Check("template", same, found, "use a template without that (an instruct, not a thinking model), or searcher.tool_role=user")
+
+
+def check_index(toolbox: Toolbox) -> Check:
+    """Search for pages by their own titles, spread over the corpus."""
+    pages = list(toolbox.library.pages())
+    chosen = pages[:: max(1, len(pages) // TITLES)][:TITLES]
+    hits = toolbox.index.search([page.title for page in chosen], max(toolbox.top_k, 5))
+    found = mean(page.id in {hit.page_id for hit in shown} for page, shown in zip(chosen, hits, strict=True)) if chosen else 0.0
+    figures = f"{found:.0%} of {len(chosen)} pages found by their own title"
+    return Check("index", found >= MIN_FOUND, figures, "index and embedder do not belong together: slmsearch reindex")
+
+
+def check_sandbox(toolbox: Toolbox) -> Check:
+    """Run a program that searches."""
+    page = next(iter(toolbox.library.pages()))
+    program = f"print(len(search_pages({page.title!r})))"
+    result = toolbox.programs.run([program])[0] if toolbox.programs is not None else SandboxError("these tools have no sandbox")
+    passed = isinstance(result, ToolResult) and result.served and [made.result.served for made in result.made] == [True]
+    found = result.text if isinstance(result, ToolResult) else str(result)
+    figures = "a program searched, and what it printed came back" if passed else f"a program that searches came to: {found}"
+    return Check("sandbox", passed, figures, "slmsearch sandbox up, or searcher.programs=false")

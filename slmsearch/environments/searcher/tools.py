@@ -1,0 +1,197 @@
+"""The three tools: search pages, view a page's sections, read a section.
+
+A call that cannot be served gets a short message and is counted (`ToolResult.served`); a broken index or embedder raises.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+from slmsearch.corpus.library import Library
+from slmsearch.corpus.pages import Section
+from slmsearch.corpus.questions import content_words
+from slmsearch.corpus.view import View
+from slmsearch.episodes.episode import ToolCall, ToolResult
+from slmsearch.errors import SlmSearchError
+from slmsearch.retrieval.hits import Hit, Index
+
+SEARCH, VIEW, READ = "search_pages", "view_sections", "read_section"
+TOOL_NAMES = (SEARCH, VIEW, READ)
+GO_ON = re.compile(r"\n\(page \d+ of \d+; go on with [^\n]*\)\Z")
+"""Ends what is shown in pages."""
+ABSENT = "no such section"
+_WORD = re.compile(r"\w+")
+_ASKING = frozenset(["who", "whose", "whom", "what", "which", "when", "where", "why", "how"])
+MAX_QUERY_CHARS = 1000
+"""Longer queries are cut; the embedder reads no more anyway."""
+NOTHING_PRINTED = "(the program printed nothing)"
+
+
+class ProgramRunner(Protocol):
+    """Runs programs that the policy writes in the place of a call; `sandbox.client.SandboxClient` does.
+
+    Nothing but the sandbox executes what a model wrote.
+    """
+
+    def run(self, programs: Sequence[str]) -> list[ToolResult | SlmSearchError]:
+        """Run programs together, and return one result each, in order.
+
+        A program's own error is a result that was not `served`. A sandbox, or a tool behind it, that broke is returned as the error.
+        """
+        ...
+
+
+class Toolbox:
+    """Serves calls over one corpus and one index version."""
+
+    def __init__(
+        self,
+        library: Library,
+        index: Index,
+        top_k: int,
+        max_section_chars: int,
+        programs: ProgramRunner | None = None,
+        section_hints: bool = False,
+        missing_names: bool = False,
+    ) -> None:
+        """Bind the tools to a corpus.
+
+        Args:
+            library: pages and sections.
+            index: an open index version of the same corpus.
+            top_k: pages a search returns.
+            max_section_chars: a longer section is read, and a longer list of sections is shown, in pages of this size.
+            programs: runs programs; None where the policy may write none.
+            section_hints: a search also shows the best section of each page.
+            missing_names: a search also shows what names of the query are missing from each.
+        """
+        self.library, self.index, self.top_k, self.max_section_chars = library, index, top_k, max_section_chars
+        self.programs, self.section_hints, self.missing_names = programs, section_hints, missing_names
+
+    def serve(self, calls: Sequence[ToolCall], views: Sequence[View | None] = ()) -> list[ToolResult]:
+        """Serve a batch of calls, one result each, in order; all searches go to the index together.
+
+        Args:
+            calls: of any number of episodes.
+            views: how each call sees the corpus; none: as it is.
+
+        Raises:
+            IndexUnusableError, EmbedderError: the index or its embedder broke.
+        """
+        seen = list(zip(calls, views or [None] * len(calls), strict=True))
+        found = iter(self._search([(call.argument, view) for call, view in seen if call.name == SEARCH and call.argument]))
+        return [self._serve(call, view, found) for call, view in seen]
+
+    def show(self, queries: Sequence[str], views: Sequence[View | None] = ()) -> list[str]:
+        """Return, for each query, the best section of each page that a search finds, under the page's title, as each view shows them."""
+        seen = list(zip(queries, views or [None] * len(queries), strict=True))
+        found = zip(seen, self._search(seen), strict=True)
+        return ["\n\n".join(f"{hit.title}\n{self._read(hit.section_id, view).text}" for hit in hits) for (_, view), hits in found]
+
+    def sections(self, page_id: str, view: View | None = None) -> list[Section]:
+        """Return a page's sections as a view shows them; empty if there is no such page."""
+        sections = self.library.sections(page_id)
+        return sections if view is None else view.show(sections)
+
+    def _search(self, asked: Sequence[tuple[str, View | None]]) -> list[list[Hit]]:
+        if not asked:
+            return []
+        queries = [query[:MAX_QUERY_CHARS] for query, _ in asked]
+        hidden = [view.hidden if view else () for _, view in asked]
+        return self.index.search(queries, self.top_k, hidden=hidden) if any(hidden) else self.index.search(queries, self.top_k)
+
+    def _serve(self, call: ToolCall, view: View | None, found: Iterator[list[Hit]]) -> ToolResult:
+        if call.name == SEARCH:
+            return self._show_hits(call.argument, next(found), view) if call.argument else ToolResult("empty query", served=False)
+        if call.name == VIEW:
+            return self._view(call.argument, view)
+        if call.name == READ:
+            return self._read(call.argument, view)
+        return ToolResult(f"no such tool; use {SEARCH}, {VIEW} or {READ}", served=False)
+
+    def _show_hits(self, query: str, hits: list[Hit], view: View | None) -> ToolResult:
+        if not hits:
+            return ToolResult("no pages found", served=True)
+        names = find_names(query) if self.missing_names else []
+        lines = []
+        for hit in hits:
+            line = f"{hit.page_id}: {hit.title}" + (f" ({hit.section_id})" if self.section_hints else "")
+            if names:
+                section = self._section(hit.section_id, view)
+                words = set(_WORD.findall(f"{hit.title} {section.text if section else ''}"))
+                missing = [name for name in names if name not in words]
+                line += f" (without {', '.join(missing)})" if missing else ""
+            lines.append(line)
+        return ToolResult("\n".join(lines), True, tuple(hit.page_id for hit in hits))
+
+    def _view(self, argument: str, view: View | None) -> ToolResult:
+        names = ((name, number, self.sections(name, view)) for name, number in _read_id(argument))
+        page_id, number, sections = next((found for found in names if found[2]), ("", 1, []))
+        if not sections:
+            return ToolResult("no such page", served=False)
+        listings = self._list(sections)
+        if not 1 <= number <= len(listings):
+            return ToolResult(f"this list has {len(listings)} pages", served=False)
+        listed = listings[number - 1]
+        text = "\n".join(_line(section) for section in listed)
+        if number < len(listings):
+            text += f"\n(page {number} of {len(listings)}; go on with {page_id}#{number + 1})"
+        return ToolResult(text, True, (page_id,), tuple(section.id for section in listed))
+
+    def _list(self, sections: Sequence[Section]) -> list[list[Section]]:
+        """Cut a page's sections into lists of lines that are as long as a long section's pages, at most."""
+        listings: list[list[Section]] = [[]]
+        size = 0
+        for section in sections:
+            size += len(_line(section)) + 1
+            if size > self.max_section_chars and listings[-1]:
+                listings.append([])
+                size = len(_line(section)) + 1
+            listings[-1].append(section)
+        return listings
+
+    def _read(self, argument: str, view: View | None) -> ToolResult:
+        names = ((self._section(name, view), number) for name, number in _read_id(argument))
+        section, number = next((found for found in names if found[0] is not None), (None, 1))
+        if section is None:
+            return ToolResult(ABSENT, served=False)
+        size = self.max_section_chars
+        count = max(1, -(-len(section.text) // size))
+        if not 1 <= number <= count:
+            return ToolResult(f"this section has {count} pages", served=False)
+        text = section.text[(number - 1) * size : number * size]
+        if number < count:
+            text += f"\n(page {number} of {count}; go on with {section.id}#{number + 1})"
+        return ToolResult(text, True, (section.page_id,), (section.id,))
+
+    def _section(self, name: str, view: View | None) -> Section | None:
+        section = self.library.section(name)
+        if section is None or view is None:
+            return section
+        return next((seen for seen in self.sections(section.page_id, view) if seen.id == section.id), None)
+
+
+def _read_id(argument: str) -> Iterator[tuple[str, int]]:
+    """Read an argument as an id and the number of a page of it, likeliest first; models copy whole lines, `4821: Title`, for an id."""
+    for name in dict.fromkeys((argument, argument.partition(": ")[0].strip())):
+        yield name, 1
+        base, _, suffix = name.rpartition("#")
+        if suffix.isdecimal() and len(suffix) < 6:
+            yield base, int(suffix)
+
+
+def find_names(query: str) -> list[str]:
+    """Return the words of a query that begin with a capital, each once, but small ones such as question words."""
+    return [word for word in dict.fromkeys(_WORD.findall(query)) if word[0].isupper() and content_words(word) - _ASKING]
+
+
+def _line(section: Section) -> str:
+    return f"{section.id}: {section.heading}"
+
+
+def render_outcome(stdout: str, error: str) -> str:
+    """Write what a program printed, and its error in a line of its own, as the policy reads them."""
+    printed = stdout.rstrip()
+    if error:
+        return f"{printed}\nerror: {error}" if printed else f"error: {error}"
+    return printed or NOTHING_PRINTED

@@ -1,0 +1,166 @@
+"""Twins of questions: the same question where another answer is right, known by construction.
+
+    withdrawn   whatever states the answer is hidden: "I don't know" is right
+    renamed     the question asks about a name that nobody bears, and that resembles the real one: "I don't know" is right
+    replaced    whatever states the answer states another one of its kind: that one is right
+
+A policy that reads is right on a question and on its twins; one that remembers is not. Twins are views of one index version
+(`corpus/view.py`): nothing is built for them. What states an answer are the gold sections, and the sections of gold pages and of the pages
+that the index finds for question and answer that hold it as whole words.
+"""
+
+import random
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import groupby
+from operator import itemgetter
+from typing import Literal
+
+from slmsearch.corpus.questions import UNKNOWN_ANSWER, Question, holds_answer
+from slmsearch.corpus.view import View
+from slmsearch.environments.searcher.tools import Toolbox
+from slmsearch.made_questions.make import CORRECTION
+
+Twin = Literal["withdrawn", "renamed", "replaced"]
+UNKNOWABLE = ("withdrawn", "renamed")
+"""Kinds of twins whose right answer is that there is none."""
+TWINS_VERSION = 2
+"""Part of the key of whatever twins are played for; raise it when the same question has other twins."""
+BATCH = 256
+"""Questions whose searches are made together."""
+MIN_NAME = 4
+"""Letters of the shortest word of a name that is changed."""
+TRIES = 20
+"""Changed names tried until one stands nowhere in the corpus."""
+_SOURCE = re.compile(r'^According to "[^"]*": ')
+"""Names the page of a made question; where the page's name stands there alone, all else that is asked for is still stated."""
+_WORD = re.compile(r"[^\W\d_]+")
+
+
+def make_twins(questions: Sequence[Question], twin: str, toolbox: Toolbox) -> list[Question]:
+    """Make the twins of a kind, in the order of their questions; questions without one are left out.
+
+    A question has none where its right answer is "I don't know", and where it names no gold section (no gold page for `renamed`); none
+    `replaced` where the answer does not stand in its gold sections.
+    """
+    known = [question for question in questions if question.answer != UNKNOWN_ANSWER]
+    if twin == "renamed":
+        return _renamed([question for question in known if question.page_ids], toolbox)
+    known = [question for question in known if question.section_ids]
+    if twin == "replaced":
+        return _replaced(known, toolbox)
+    stating = find_stating(known, toolbox)
+    return [_as_twin(question, twin, UNKNOWN_ANSWER, View(hidden)) for question, hidden in zip(known, stating, strict=True)]
+
+
+def mix_twins(questions: Sequence[Question], frac: float, toolbox: Toolbox) -> list[Question]:
+    """Put twins whose right answer is "I don't know" in the place of about `frac` of the questions, half of each kind.
+
+    They are the same in every run; a question without a twin, and a correction, stays as it is.
+    """
+    chance = random.Random("twins")
+    chosen: dict[str, list[Question]] = {"withdrawn": [], "renamed": []}
+    for question in questions:
+        draw = chance.random()
+        if draw < frac and question.kind != CORRECTION:
+            chosen["withdrawn" if draw < frac / 2 else "renamed"].append(question)
+    twins = {base_id(made.id): made for twin, some in chosen.items() for made in make_twins(some, twin, toolbox)}
+    return [twins.get(question.id, question) for question in questions]
+
+
+def base_id(twin_id: str) -> str:
+    """Return the id of the question that a twin was made of."""
+    return twin_id.rpartition("/")[0]
+
+
+def find_stating(questions: Sequence[Question], toolbox: Toolbox) -> list[tuple[str, ...]]:
+    """Find the sections that state the answer of each question, which names gold sections."""
+    found: list[tuple[str, ...]] = []
+    for start in range(0, len(questions), BATCH):
+        batch = questions[start : start + BATCH]
+        queries = [text for question in batch for text in (question.question, f"{question.question} {question.answer}")]
+        hits = toolbox.index.search(queries, 2 * toolbox.top_k)
+        for i, question in enumerate(batch):
+            pages = dict.fromkeys((*question.page_ids, *(hit.page_id for hit in (*hits[2 * i], *hits[2 * i + 1]))))
+            sections = (section for page_id in pages for section in toolbox.library.sections(page_id))
+            holding = (section.id for section in sections if any(holds_answer(section.text, answer) for answer in question.answers))
+            # Of several hops the last states the answer; the others only lead there.
+            found.append(tuple(dict.fromkeys((question.section_ids[-1], *holding))))
+    return found
+
+
+def _as_twin(question: Question, twin: str, answer: str, view: View | None, text: str = "") -> Question:
+    gold = () if twin == "renamed" else tuple(name for name in question.section_ids if view is None or name not in view.hidden)
+    asked = replace(question, id=f"{question.id}/{twin}", question=text or question.question, kind=twin, view=view)
+    return replace(asked, answer=answer, aliases=(), section_ids=gold)
+
+
+def _replaced(questions: Sequence[Question], toolbox: Toolbox) -> list[Question]:
+    """Give each answer that stands in its gold section the place of another one of its kind: of its form, and asked for in like words."""
+    pool: defaultdict[tuple[object, ...], list[tuple[Question, frozenset[str]]]] = defaultdict(list)
+    for question in questions:
+        pool[_form(question)].append((question, _wording(question)))
+    twins = []
+    for question in questions:
+        section = toolbox.library.section(question.section_ids[-1])
+        if section is None or not holds_answer(section.text, question.answer):
+            continue
+        known = " ".join([question.question, *(part.text for part in toolbox.library.sections(section.page_id))])
+        words = _wording(question)
+        ranked = sorted(
+            ((len(words & its) / len(words | its), other.answer) for other, its in pool[_form(question)]), key=itemgetter(0), reverse=True
+        )
+        for _, alike in groupby(ranked, itemgetter(0)):
+            others = [answer for answer in dict.fromkeys(answer for _, answer in alike) if not holds_answer(known, answer)]
+            if others:
+                new = random.Random(f"replaced {question.id}").choice(others)
+                twins.append(_as_twin(question, "replaced", new, View(old=question.answers, new=new)))
+                break
+    return twins
+
+
+def _wording(question: Question) -> frozenset[str]:
+    """Return the words of a question that are not names: what is asked for."""
+    first, *rest = _WORD.findall(question.question) or [""]
+    return frozenset({first.casefold(), *(word for word in rest if word[0].islower())})
+
+
+def _form(question: Question) -> tuple[object, ...]:
+    """Describe an answer's form: number of words, digits or capitals."""
+    words = question.answer.split()
+    digits = tuple(len(word) if word.isdigit() else 0 for word in words)
+    return len(words), digits, tuple(word[:1].isupper() for word in words)
+
+
+def _renamed(questions: Sequence[Question], toolbox: Toolbox) -> list[Question]:
+    """Change a name of the first gold page where it stands in the question."""
+    counts = Counter(word.casefold() for page in toolbox.library.pages() for word in _WORD.findall(f"{page.title} {page.content}"))
+    parts = sorted({word for page in toolbox.library.pages() for word in _names(page.title)})
+    twins = []
+    for question in questions:
+        page = toolbox.library.page(question.page_ids[0])
+        asked = _SOURCE.sub("", question.question)
+        named = [word for word in _names(page.title if page else "") if re.search(rf"\b{re.escape(word)}\b", asked)]
+        # The rarest word of the title tells it from others.
+        name = min(named, key=lambda word: (counts[word.casefold()], word), default="")
+        if name and (new := _invent(name, parts, counts, random.Random(f"renamed {question.id}"))):
+            borne = re.compile(rf"\b{re.escape(name)}\b")
+            twin = _as_twin(question, "renamed", UNKNOWN_ANSWER, None, borne.sub(new, question.question))
+            twins.append(replace(twin, entities=tuple(borne.sub(new, entity) for entity in question.entities)))
+    return twins
+
+
+def _names(title: str) -> Iterable[str]:
+    return (word for word in _WORD.findall(title) if len(word) >= MIN_NAME and word[0].isupper())
+
+
+def _invent(name: str, others: Sequence[str], counts: Mapping[str, int], chance: random.Random) -> str | None:
+    """Join the beginning of a name with the end of another; None where all that is tried stands in the corpus."""
+    for _ in range(TRIES):
+        other = chance.choice(others)
+        new = name[: (len(name) + 1) // 2] + other[len(other) // 2 :].lower()
+        if new.casefold() not in counts:
+            return new
+    return None

@@ -1,0 +1,13 @@
+"""The reward of an episode as a value; each environment computes its own."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Reward:
+    """What an episode is worth."""
+
+    total: float
+    """The sum of the parts."""
+    parts: dict[str, float]
+    """The named parts; an environment gives every episode the same ones, 0.0 where a part does not apply."""

@@ -1,0 +1,141 @@
+"""One evaluated question as a row: everything the tables, the statistics and the failure analysis need of an episode.
+
+A row holds no token ids and no tool texts; the episode itself is stored beside it. Rows survive JSON unchanged,
+so that a comparison can be replayed from what was stored.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from slmsearch.corpus.questions import Question
+from slmsearch.episodes.episode import Episode, StopReason
+from slmsearch.episodes.reward import Reward
+from slmsearch.errors import EvaluationError
+from slmsearch.judge import Verdict
+from slmsearch.judge.exact import exact_match, f1, is_abstention, typed_match
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeRow:
+    """A played and graded question. Of a failed row only the first seven fields, `stop_reason` and `failure` mean anything."""
+
+    question_id: str
+    kind: str
+    hops: int
+    cluster: str
+    """First gold page, by which resampling is clustered; empty where no gold page is known."""
+    question: str
+    gold: str
+    answer: str | None
+    exact_match: float
+    """SQuAD's, for comparison: 1.0 or 0.0."""
+    typed_match: float
+    """What decides by rule: 1.0 or 0.0."""
+    f1: float
+    correct: float
+    """The judge's verdict: 1.0 or 0.0."""
+    abstained: bool
+    reward: float
+    reward_parts: dict[str, float]
+    turns: int
+    tool_calls: int
+    unserved_calls: int
+    stop_reason: str
+    first_hit: bool | None
+    """The first gold page was among the hits of the first search; None where no gold page is known."""
+    any_hit: bool | None
+    """Every gold page was among the hits of some search; None where no gold page is known."""
+    gold_read: bool | None
+    """Every gold section was read; None where no gold section is known."""
+    sampled_tokens: int
+    completion_tokens: int
+    """Tokens after the prompt, tool results included; for policies that give no ids, those written."""
+    seconds: float
+    failure_mode: str
+    """Where a wrong episode broke (`FailureMode`); empty for right and failed ones."""
+    failure: str
+    """`boundary: message` of a failed row; empty otherwise."""
+    measured: dict[str, float] = field(default_factory=dict)
+    """Further metrics of the row, under their names in `docs/metrics.md`; what only one of the environments has."""
+    told_turns: int = 0
+    """Malformed messages that were answered with what is wrong with them."""
+
+    @property
+    def failed(self) -> bool:
+        """True where a service broke: the row is counted and left out of every mean."""
+        return self.stop_reason == StopReason.FAILED
+
+
+@dataclass(frozen=True, slots=True)
+class Measures:
+    """What an environment measures of an episode beside its reward; None where it cannot be known."""
+
+    first_hit: bool | None = None
+    any_hit: bool | None = None
+    gold_read: bool | None = None
+    failure_mode: str = ""
+    """Where the episode went wrong, if its answer is."""
+    measured: Mapping[str, float] = field(default_factory=dict)
+    """Further metrics by name."""
+
+
+NOT_MEASURED = Measures()
+
+
+def make_row(
+    question: Question, episode: Episode, verdict: Verdict, reward: Reward | None, measures: Measures = NOT_MEASURED
+) -> EpisodeRow:
+    """Make the row of one episode; an episode whose verdict is missing is as failed as one that was not played.
+
+    The reward is None exactly when the episode failed or has no verdict.
+    """
+    failure = episode.failure if episode.stop_reason is StopReason.FAILED else verdict.failure
+    failed = episode.stop_reason is StopReason.FAILED or verdict.correct is None
+    if failed is not (reward is None):
+        raise ValueError(f"question {question.id!r}: an episode has a reward exactly when it has not failed")
+    correct = bool(verdict.correct) and not failed
+    return EpisodeRow(
+        question_id=question.id,
+        kind=question.kind,
+        hops=question.hops,
+        cluster=question.page_ids[0] if question.page_ids else "",
+        question=question.question,
+        gold=question.answer,
+        answer=episode.answer,
+        exact_match=float(exact_match(episode.answer, question.answers)),
+        typed_match=float(typed_match(episode.answer, question.answers)),
+        f1=f1(episode.answer, question.answers),
+        correct=float(correct),
+        abstained=is_abstention(episode.answer),
+        reward=reward.total if reward else 0.0,
+        reward_parts=dict(reward.parts) if reward else {},
+        turns=len(episode.turns),
+        tool_calls=len(episode.calls),
+        unserved_calls=episode.num_unserved,
+        stop_reason=(StopReason.FAILED if failed else episode.stop_reason).value,
+        first_hit=measures.first_hit,
+        any_hit=measures.any_hit,
+        gold_read=measures.gold_read,
+        sampled_tokens=episode.sampled_tokens,
+        completion_tokens=max(len(episode.completion_ids), episode.sampled_tokens),
+        seconds=episode.seconds,
+        failure_mode="" if failed or correct else measures.failure_mode,
+        failure=(failure or "unknown: no cause given") if failed else "",
+        measured={} if failed else dict(measures.measured),
+        told_turns=episode.num_told,
+    )
+
+
+def row_from_dict(values: Mapping[str, Any]) -> EpisodeRow:
+    """Turn stored values back into a row.
+
+    Raises:
+        EvaluationError: a field is missing or unknown.
+    """
+    stored = values if isinstance(values, Mapping) else {}
+    expected = {column.name for column in fields(EpisodeRow)}
+    if set(stored) != expected:
+        odd = ", ".join(sorted(set(stored) ^ expected))
+        raise EvaluationError(f"stored row has missing or unknown fields ({odd}); evaluate again with this version")
+    return EpisodeRow(**stored)

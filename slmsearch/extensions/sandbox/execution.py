@@ -1,0 +1,154 @@
+"""One program, from its order to its end, as the server sees it.
+
+What comes out of the instance is not trusted. The server counts calls, cuts output and takes time by itself, and the instance is
+killed whatever it says.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import zip_longest
+
+from slmsearch.config import ProgramLimits
+from slmsearch.environments.searcher.tools import GO_ON, READ, TOOL_NAMES
+from slmsearch.episodes.episode import ToolCall, ToolResult
+from slmsearch.errors import SandboxError
+from slmsearch.extensions.sandbox.engine import ChannelError, Instance
+
+MAX_ERROR_CHARS = 500
+MAX_ARGUMENT_CHARS = 2000
+"""Tools are not made for longer ones, and the time they take is not the program's."""
+CUT = "\n(the rest of the output is cut off)"
+
+Serve = Callable[[ToolCall], ToolResult]
+"""Serves one call, or raises what broke."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServedCall:
+    """A call that a program made, and what came of it; the text stays where the program was run."""
+
+    name: str
+    argument: str
+    served: bool
+    page_ids: tuple[str, ...]
+    section_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """What a program came to; as JSON, the answer of `/execute`."""
+
+    stdout: str = ""
+    error: str = ""
+    """In one line; empty if it ran to its end."""
+    calls: tuple[ServedCall, ...] = ()
+    seconds: float = 0.0
+    """Wall time, that of the tools included."""
+    tool_seconds: float = 0.0
+    received_bytes: int = 0
+    """Bytes the instance sent."""
+
+
+def execute_program(instance: Instance, program: str, serve: Serve, limits: ProgramLimits, longest_s: float = 60.0) -> Execution:
+    """Run a program in an instance that is ready, and kill the instance.
+
+    Args:
+        instance: used up by this.
+        program: Python.
+        serve: the tools of the session the program belongs to.
+        limits: what it may take.
+        longest_s: what program and tools may take together.
+
+    Raises:
+        SlmSearchError: what `serve` raised, or tools took too long: not the program's doing.
+    """
+    try:
+        return Conversation(instance, serve, limits, longest_s).hold(order_program(program, limits))
+    finally:
+        instance.kill()
+
+
+def order_program(program: str, limits: ProgramLimits) -> dict[str, object]:
+    """Return the message that gives the runner its program."""
+    process = {"memory_bytes": limits.memory_mb * 1024 * 1024, "cpu_s": limits.cpu_s}
+    return {"program": _clean(program), "tools": TOOL_NAMES, "limits": process, "output_chars": limits.output_chars}
+
+
+class Conversation:
+    """What the server knows of a running program, and answers it."""
+
+    def __init__(self, instance: Instance, serve: Serve, limits: ProgramLimits, longest_s: float) -> None:
+        """See `execute_program`."""
+        self._instance, self._serve, self._limits = instance, serve, limits
+        self._printed: list[str] = []
+        self._room = limits.output_chars
+        self._calls: list[ServedCall] = []
+        self._tool_seconds, self._started = 0.0, time.monotonic()
+        self._deadline = self._started + limits.wall_s
+        # It is not put off beyond this, however long tools take.
+        self._latest = self._started + max(limits.wall_s, longest_s)
+
+    def hold(self, order: dict[str, object]) -> Execution:
+        """Give the program, answer what it asks until it ends, and return what it came to."""
+        error = self._answer_all(order)
+        return Execution(
+            stdout="".join(self._printed) + (CUT if self._room < 0 else ""),
+            error=error,
+            calls=tuple(self._calls),
+            seconds=time.monotonic() - self._started,
+            tool_seconds=self._tool_seconds,
+            received_bytes=self._instance.channel.received_bytes,
+        )
+
+    def _answer_all(self, order: dict[str, object]) -> str:
+        """Answer what the program asks until it ends; return its error."""
+        channel = self._instance.channel
+        try:
+            channel.send(order, self._deadline)
+            while True:
+                match channel.receive(self._deadline):
+                    case {"printed": str(text)}:
+                        self._printed.append(_clean(text[: max(0, self._room)]))
+                        self._room -= len(text)
+                    case {"call": str(name), "argument": str(argument)}:
+                        channel.send(self._answer(ToolCall(_clean(name), _clean(argument))), self._deadline)
+                    case {"error": str(error)}:
+                        return " ".join(_clean(error).split())[:MAX_ERROR_CHARS]
+                    case _:
+                        raise ChannelError("stopped: it wrote to the sandbox's own channel")
+        except ChannelError as ended:
+            if self._deadline == self._latest <= time.monotonic() and self._tool_seconds > self._limits.wall_s:
+                told = f"the tools of a program took {self._tool_seconds:.0f} s, longer than a program and its tools may take together"
+                raise SandboxError(f"{told}; look at the load of this machine") from ended
+            return str(ended)
+
+    def _answer(self, call: ToolCall) -> dict[str, object]:
+        if len(self._calls) >= self._limits.calls:
+            return {"refused": f"no calls left: a program may make {self._limits.calls}"}
+        if len(call.argument) > MAX_ARGUMENT_CHARS or len(call.name) > MAX_ARGUMENT_CHARS:
+            return {"refused": f"argument too long: {MAX_ARGUMENT_CHARS} characters are allowed"}
+        started = time.monotonic()
+        result = self._serve(call)
+        seconds = time.monotonic() - started
+        self._tool_seconds += seconds
+        self._deadline = min(self._deadline + seconds, self._latest)
+        self._calls.append(ServedCall(call.name, call.argument, result.served, result.page_ids, result.section_ids))
+        return {"value": as_value(call.name, result)} if result.served else {"refused": result.text}
+
+
+def _clean(text: str) -> str:
+    """Replace what UTF-8 cannot hold: JSON can write a lone surrogate, and nothing behind this could be sent or stored."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def as_value(tool: str, result: ToolResult) -> str | list[tuple[str, str]]:
+    """Turn a result into what a program works with: the section's text, or pairs of id and title or heading."""
+    if tool == READ:
+        return result.text
+    ids = result.section_ids or result.page_ids
+    pairs, rest = [], GO_ON.sub("", result.text).removeprefix(f"{ids[0]}: " if ids else "")
+    for item, following in zip_longest(ids, ids[1:]):
+        title, _, rest = (rest, "", "") if following is None else rest.partition(f"\n{following}: ")
+        pairs.append((item, title))
+    return pairs

@@ -1,0 +1,131 @@
+"""The system calls a program may make: those a Python interpreter cannot start or run without, and no others.
+
+It is a list of what is allowed. What is not named fails with EPERM, which Python shows as an error; a call of another architecture
+kills the process. No process or thread can be made, no socket, pipe or file for writing opened, no memory made executable
+except by mapping the interpreter's own libraries, and nothing sent a signal.
+
+bubblewrap gets it as BPF; Docker as JSON, `deployments/sandbox-seccomp.json`, which
+`python -m slmsearch.extensions.sandbox.seccomp` prints.
+"""
+
+import errno
+import json
+import mmap
+import os
+from dataclasses import dataclass
+
+from slmsearch.errors import SandboxError
+
+REMEDY = "install libseccomp (Debian, Ubuntu: apt-get install libseccomp2; Fedora: dnf install libseccomp)"
+
+FREE = (
+    # Files: what is open, and looking for modules below the read-only root.
+    "access", "close", "faccessat", "faccessat2", "fstat", "getcwd", "getdents64", "lseek", "lstat", "newfstatat", "pread64", "read",
+    "readlink", "readlinkat", "readv", "stat", "statx", "write", "writev",
+    # Memory.
+    "brk", "madvise", "mremap", "munmap",
+    # Oneself.
+    "arch_prctl", "exit", "exit_group", "futex", "getegid", "geteuid", "getgid", "getpid", "getppid", "getrandom", "getresgid",
+    "getresuid", "gettid", "getuid", "rseq", "rt_sigaction", "rt_sigprocmask", "rt_sigreturn", "set_robust_list", "set_tid_address",
+    "sigaltstack", "sysinfo", "uname", "restart_syscall", "sched_getaffinity", "sched_yield",
+    # Time.
+    "clock_getres", "clock_gettime", "clock_nanosleep", "getrusage", "gettimeofday", "nanosleep", "time", "times",
+    # bubblewrap starts the interpreter with it, under this filter; there is nothing else to start.
+    "execve",
+)  # fmt: skip
+"""Allowed whatever their arguments."""
+
+WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+F_GETFD, F_SETFD, F_GETFL = 1, 2, 3
+F_DUPFD_CLOEXEC = 1030
+FIOCLEX = 0x5451
+"""Python sets it on every file it opens."""
+PROT_EXEC = mmap.PROT_EXEC
+MISSING = ("clone3", "openat2", "close_range")
+"""Fail with ENOSYS, so that a C library falls back to what it did before they existed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """What an argument of a call must be."""
+
+    index: int
+    value: int
+    mask: int | None = None
+    """Of the argument only these bits are compared; None: all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A call that is allowed where all conditions hold."""
+
+    name: str
+    conditions: tuple[Condition, ...] = ()
+
+
+RULES = (
+    *(Rule(name) for name in FREE),
+    Rule("open", (Condition(1, 0, WRITING),)),
+    Rule("openat", (Condition(2, 0, WRITING),)),
+    # Memory that is executable comes from a file, and there is no file but the interpreter's; what is writable is never executable.
+    Rule("mmap", (Condition(2, 0, PROT_EXEC),)),
+    Rule("mmap", (Condition(2, PROT_EXEC, PROT_EXEC | mmap.PROT_WRITE), Condition(3, 0, mmap.MAP_ANONYMOUS))),
+    Rule("mprotect", (Condition(2, 0, PROT_EXEC),)),
+    *(Rule("fcntl", (Condition(1, command),)) for command in (F_GETFD, F_SETFD, F_GETFL, F_DUPFD_CLOEXEC)),
+    Rule("ioctl", (Condition(1, FIOCLEX),)),
+    # Limits may be read and set, of oneself; what was lowered cannot be raised again.
+    Rule("prlimit64", (Condition(0, 0),)),
+)
+"""All that is allowed."""
+
+RUNC = (Rule("fstatfs"), Rule("openat", (Condition(2, os.O_WRONLY | os.O_CLOEXEC),)))
+"""What Docker's runc does behind the filter before the interpreter starts: it looks for open files and opens a pipe for writing. A program
+may open so what can be written to: its own files in /proc, and nothing else, since all the rest is read-only."""
+
+
+def build_filter() -> bytes:
+    """Compile the filter to BPF, as `bwrap --seccomp` reads it.
+
+    Raises:
+        SandboxError: libseccomp is missing.
+    """
+    try:
+        import pyseccomp
+    except (ImportError, OSError, RuntimeError) as error:
+        raise SandboxError(f"no filter for system calls can be built ({error}), so no program is run; {REMEDY}") from error
+    rules = pyseccomp.SyscallFilter(pyseccomp.ERRNO(errno.EPERM))
+
+    def compare(condition: Condition) -> object:
+        if condition.mask is None:
+            return pyseccomp.Arg(condition.index, pyseccomp.EQ, condition.value)
+        return pyseccomp.Arg(condition.index, pyseccomp.MASKED_EQ, condition.mask, condition.value)
+
+    absent = pyseccomp.ERRNO(errno.ENOSYS)
+    for action, rule in (*((pyseccomp.ALLOW, rule) for rule in RULES), *((absent, Rule(name)) for name in MISSING)):
+        if pyseccomp.resolve_syscall(pyseccomp.Arch.NATIVE, rule.name) >= 0:  # else this architecture never had it
+            rules.add_rule_exactly(action, rule.name, *map(compare, rule.conditions))
+    with os.fdopen(os.memfd_create("slmsearch-seccomp"), "w+b") as file:
+        rules.export_bpf(file)
+        file.seek(0)
+        return file.read()
+
+
+def docker_profile() -> dict[str, object]:
+    """Return the filter as Docker reads it; calls of another architecture than the machine's kill the process there, too."""
+
+    def compare(condition: Condition) -> dict[str, int | str]:
+        if condition.mask is None:
+            return {"index": condition.index, "value": condition.value, "op": "SCMP_CMP_EQ"}
+        return {"index": condition.index, "value": condition.mask, "valueTwo": condition.value, "op": "SCMP_CMP_MASKED_EQ"}
+
+    rules = (*RULES, *RUNC)
+    free = {"names": [rule.name for rule in rules if not rule.conditions], "action": "SCMP_ACT_ALLOW"}
+    conditional = [
+        {"names": [rule.name], "action": "SCMP_ACT_ALLOW", "args": list(map(compare, rule.conditions))} for rule in rules if rule.conditions
+    ]
+    missing = {"names": list(MISSING), "action": "SCMP_ACT_ERRNO", "errnoRet": errno.ENOSYS}
+    return {"defaultAction": "SCMP_ACT_ERRNO", "defaultErrnoRet": errno.EPERM, "syscalls": [free, *conditional, missing]}
+
+
+if __name__ == "__main__":
+    print(json.dumps(docker_profile(), indent=1))

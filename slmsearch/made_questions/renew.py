@@ -1,0 +1,141 @@
+"""Questions of pages that change: those about unchanged pages stay and keep their split, and what people corrected joins them.
+
+A correction is checked as any question is: its answer stands in its section, its wording finds the page, it repeats no other. It is
+trained on, so the questions of its page leave the other splits.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from slmsearch.corpus.library import Library
+from slmsearch.corpus.questions import holds_answer
+from slmsearch.corpus.records import Row, parse_question
+from slmsearch.corpus.splits import assign_splits
+from slmsearch.keys import content_key
+from slmsearch.made_questions.cloze import Draft, Excerpt
+from slmsearch.made_questions.links import add_two_hop
+from slmsearch.made_questions.make import CORRECTION, Filters, Made, Progress, excerpts_of, make_questions, make_row
+from slmsearch.made_questions.written import QuestionGenerator
+
+ACCEPTED = "accepted"
+
+
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """What somebody says is the right answer."""
+
+    id: str
+    question: str
+    answer: str
+    section_id: str | None = None
+    """Where it stands, if that was said."""
+
+
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """Questions made before, and what of their pages they were made from."""
+
+    rows: Sequence[Row]
+    """With `split`."""
+    prints: Mapping[str, str]
+    """Of every page then, by id."""
+
+
+NOTHING = Earlier((), {})
+"""There were no questions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Renewed:
+    """Questions with their splits."""
+
+    rows: tuple[Row, ...]
+    made: Made
+    """What was drafted anew."""
+    kept: int
+    """Questions taken over."""
+    corrections: Mapping[str, str]
+    """By id: `accepted`, or why not."""
+    left_test: int
+    """Questions that would be in another split than `train` but for a correction about their page."""
+
+
+def print_pages(library: Library) -> dict[str, str]:
+    """Hash every page."""
+    return {page.id: content_key(title=page.title, content=page.content) for page in library.pages()}
+
+
+def renew_questions(
+    filters: Filters,
+    earlier: Earlier,
+    corrections: Iterable[Correction] = (),
+    two_hop: int = 0,
+    generator: QuestionGenerator | None = None,
+    progress: Progress | None = None,
+) -> Renewed:
+    """Make questions about new and changed pages, take the others over, and add corrections.
+
+    Args:
+        filters: over the pages and their index, with the limit of new questions.
+        earlier: what there was.
+        corrections: the oldest first; of several about one question the first that passes counts.
+        two_hop: questions over two pages at most.
+        generator: a language model that writes some, too.
+        progress: told of pages.
+
+    Raises:
+        JudgeError: the model's server does not answer.
+        IndexUnusableError, EmbedderError: the index or its embedder broke.
+    """
+    prints = print_pages(filters.library)
+    unchanged = {page for page, made in prints.items() if earlier.prints.get(page) == made}
+    kept = [row for row in earlier.rows if row["kind"] != CORRECTION and unchanged.issuperset(row["page_ids"])]
+    filters.note(kept)
+    drafts = {correction.id: _draft(correction, filters) for correction in corrections}
+    states = {name: draft if isinstance(draft, str) else filters.refuse(draft) or ACCEPTED for name, draft in drafts.items()}
+    changed = prints.keys() - unchanged
+    made = make_questions(filters, 0, generator, progress, changed)
+    if two_hop:
+        made = add_two_hop(made, filters, 0, max(0, two_hop - sum(row["kind"] == "two_hop" for row in kept)), changed)
+    corrected = [make_row(draft) for name, draft in drafts.items() if isinstance(draft, Draft) and states[name] == ACCEPTED]
+    rows, moved = add_splits((*corrected, *kept, *made.rows), earlier.rows, filters.library)
+    return Renewed(rows, made, len(kept), states, moved)
+
+
+def _draft(correction: Correction, filters: Filters) -> Draft | str:
+    """Find the section that states the answer; says why where there is none."""
+    library = filters.library
+    if correction.section_id is not None:
+        section = library.section(correction.section_id)
+        if section is None:
+            return "no such section"
+        places = [excerpt for excerpt in _excerpts_of(section.page_id, library) if excerpt.section_id == correction.section_id]
+    else:
+        (hits,) = filters.search([correction.question])
+        places = [excerpt for page_id in dict.fromkeys(hit.page_id for hit in hits) for excerpt in _excerpts_of(page_id, library)]
+    for place in places:
+        if holds_answer(place.text, correction.answer):
+            return Draft(correction.question, correction.answer, CORRECTION, place)
+    return "answer not in its section" if correction.section_id else "answer in no section that the question finds"
+
+
+def _excerpts_of(page_id: str, library: Library) -> Iterable[Excerpt]:
+    page = library.page(page_id)
+    return excerpts_of(page, library) if page else ()
+
+
+def add_splits(rows: Sequence[Row], earlier: Sequence[Row], library: Library) -> tuple[tuple[Row, ...], int]:
+    """Give questions their splits: pages keep those that they had, and pages of corrections go to `train`.
+
+    Returns:
+        The rows with `split`, without those that would join two splits, and how many are in `train` only because of a correction.
+    """
+    by_id = {str(row["id"]): row for row in rows}
+    questions = [parse_question(row, "a question made here", library.sections) for row in by_id.values()]
+    had = {page: str(row["split"]) for row in earlier if row["kind"] != CORRECTION for page in row["page_ids"]}
+    without = assign_splits([question for question in questions if question.kind != CORRECTION], known=had)
+    dealt = {page: without[question.id] for question in questions if question.id in without for page in question.page_ids}
+    corrected = {page: "train" for question in questions if question.kind == CORRECTION for page in question.page_ids}
+    splits = assign_splits(questions, known=dealt | corrected)
+    moved = sum(without.get(name, split) != split for name, split in splits.items())
+    return tuple({**by_id[name], "split": split} for name, split in splits.items()), moved

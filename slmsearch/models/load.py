@@ -1,0 +1,166 @@
+"""Load models, tokenizers and adapters."""
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from slmsearch.config import PolicyConfig
+from slmsearch.errors import ModelError
+from slmsearch.foreign import cause_of
+from slmsearch.models.known import split_commit
+
+
+def load_model(policy: PolicyConfig, keep_adapter: bool = False) -> tuple[Any, Any]:
+    """Load model and tokenizer, with the policy's adapter if it names one and its variables set in the chat template.
+
+    An adapter is merged into float32 weights, and laid over all others: merged into bfloat16 weights most of a young one would be
+    rounded away, into 4-bit ones nearly all of it, so that what is measured would not be what was trained.
+
+    `keep_adapter` leaves it beside float32 weights, too, so that it can be switched off.
+
+    Raises:
+        ModelError: a path is missing or damaged, a Hub id cannot be fetched, or the adapter belongs to another base.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM, BitsAndBytesConfig
+
+    from slmsearch.models.attention import use_attention
+
+    device = policy.device if policy.device != "auto" else ("cuda" if torch.cuda.is_available() else "cpu")
+    tokenizer = load_tokenizer(policy)
+    quantised: dict[str, object] = {}
+    if policy.load_in_4bit:  # QLoRA (Dettmers et al. 2023): NF4, scales quantised too, products in bfloat16; on the CPU in float32
+        compute = torch.float32 if device == "cpu" else torch.bfloat16
+        settings = BitsAndBytesConfig(
+            load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=compute
+        )
+        quantised = {"quantization_config": settings, "device_map": device}
+    model = _load_pretrained(AutoModelForCausalLM, policy.model, dtype=policy.dtype, **quantised)
+    use_attention(model)
+    if quantised:
+        keep_packing(model)
+    if policy.adapter:
+        model = merge_adapter(model, policy.adapter, keep=keep_adapter or policy.load_in_4bit or model.dtype != torch.float32)
+    return (model if quantised else model.to(device)), tokenizer
+
+
+def set_template_kwargs(tokenizer: Any, kwargs: Mapping[str, bool | float | str]) -> Any:
+    """Give variables of a tokenizer's chat template a value, in the template itself: whoever renders it, now or from a copy of the
+    tokenizer, renders the same. What a caller passes still wins.
+
+    Raises:
+        ModelError: the tokenizer has no single chat template.
+    """
+    if not kwargs:
+        return tokenizer
+    if not isinstance(tokenizer.chat_template, str):
+        raise ModelError("policy.chat_template_kwargs is set, and the model's tokenizer has no single chat template: unset it")
+    literals = {name: json.dumps(value, ensure_ascii=False) for name, value in kwargs.items()}
+    prefix = "".join(
+        f"{{%- if {name} is not defined %}}{{%- set {name} = {literal} %}}{{%- endif %}}" for name, literal in literals.items()
+    )
+    if not tokenizer.chat_template.startswith(prefix):
+        tokenizer.chat_template = prefix + tokenizer.chat_template
+    return tokenizer
+
+
+def load_tokenizer(policy: PolicyConfig) -> Any:
+    """Load the tokenizer of a policy's model.
+
+    Raises:
+        ModelError: as for `load_model`.
+    """
+    from transformers import AutoTokenizer
+
+    check_local(policy.model, "policy.model", "config.json")
+    return set_template_kwargs(_load_pretrained(AutoTokenizer, policy.model), policy.chat_template_kwargs)
+
+
+def _load_pretrained(kind: Any, model: str, **settings: object) -> Any:
+    try:
+        name, revision = split_commit(model)
+        return kind.from_pretrained(name, revision=revision, **settings)
+    except Exception as error:  # transformers, safetensors, torch and the Hub raise their own
+        raise ModelError(f"cannot load model {model!r}: {cause_of(error)}; give a path or Hub id in policy.model") from error
+
+
+def keep_packing(model: Any) -> None:
+    """Let 4-bit layers on a processor with AVX512-BF16 stay as they were packed.
+
+    bitsandbytes packs them anew for inference the first time they run without gradient, and never back: its kernel for that has
+    no backward pass, so that a policy that has sampled once would learn without the gradient through its layers.
+    """
+    for module in model.modules():
+        if hasattr(module, "support_avx512bf16_for_cpu"):
+            module.support_avx512bf16_for_cpu = False
+
+
+def load_adapter(model: Any, adapter: str, trainable: bool = False) -> Any:
+    """Lay the LoRA adapter of a directory (safetensors) over its base, to be trained further if told so; return PEFT's model.
+
+    Raises:
+        ModelError: the adapter is missing, damaged, no LoRA, or does not fit.
+    """
+    from peft import PeftModel
+    from safetensors import SafetensorError
+
+    check_local(adapter, "policy.adapter", "adapter_model.safetensors")
+    _check_adapter_config(adapter)
+    try:
+        return PeftModel.from_pretrained(model, adapter, is_trainable=trainable)
+    except (OSError, ValueError, TypeError, RuntimeError, SafetensorError) as error:
+        raise ModelError(f"cannot load adapter {adapter!r}: {cause_of(error)}; was it trained on this base model?") from error
+
+
+def _check_adapter_config(adapter: str) -> None:
+    """Refuse an adapter that is no LoRA, and one whose settings hold regular expressions: PEFT matches them with the name of every module,
+    and a hostile one takes years and cannot be interrupted."""
+    path = Path(adapter) / "adapter_config.json"
+    if not path.is_file():
+        return  # a name on the Hub, or PEFT says that it is missing
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+        patterns = [*dict(config.get("rank_pattern") or {}), *dict(config.get("alpha_pattern") or {})]
+        for name in ("target_modules", "exclude_modules", "layers_pattern", "target_parameters"):
+            value = config.get(name) or []
+            patterns += [value] if isinstance(value, str) else [str(one) for one in value]
+        kind = config["peft_type"]
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ModelError(f"cannot load adapter {adapter!r}: {path.name} is not what PEFT writes ({cause_of(error)})") from error
+    if kind != "LORA":
+        raise ModelError(f"cannot load adapter {adapter!r}: {str(kind)[:40]!r} is not LoRA, the one kind that is played and trained here")
+    odd = next((pattern for pattern in patterns if not re.fullmatch(r"[\w.-]+", pattern)), None)
+    if odd is not None:
+        raise ModelError(f"cannot load adapter {adapter!r}: list its modules by name in {path.name} instead of the pattern {odd[:60]!r}")
+
+
+def merge_adapter(model: Any, adapter: str, keep: bool = False) -> Any:
+    """Merge a LoRA adapter into a model; `keep` lays it over the weights instead, which is slower and rounds nothing.
+
+    Raises:
+        ModelError: as `load_adapter`.
+    """
+    adapted = load_adapter(model, adapter)
+    return adapted if keep else adapted.merge_and_unload()
+
+
+def check_local(name: str, setting: str, file: str) -> None:
+    """Refuse a name that is meant as a path (absolute, `./`, `data/...`) but holds no such file.
+
+    Raises:
+        ModelError: the path or the file in it is missing.
+    """
+    path = Path(name)
+    looks_local = path.is_absolute() or name.startswith((".", "data/")) or path.exists() or name.count("/") > 1
+    if looks_local and not (path / file).is_file():
+        raise ModelError(f"no model at {name!r} ({file} is missing): correct {setting}; `slmsearch models list` shows what is here")
+
+
+def has_bf16() -> bool:
+    """Say whether this processor multiplies bfloat16 itself; where it does not, bfloat16 is slower than float32."""
+    import torch
+
+    known = torch.cpu.get_capabilities()
+    return any(known.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))

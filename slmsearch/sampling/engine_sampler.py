@@ -1,0 +1,143 @@
+"""Turns sampled as token ids, and by an engine that takes ids, returns ids and keeps nothing of an episode.
+
+Every turn sends an engine the whole history of its episode again; prefix caching, where the engine has it, keeps that from being computed
+again.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from slmsearch.episodes.chat_renderer import ChatRenderer
+from slmsearch.episodes.sampler import Message, SampledTurn, Sampling
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One turn to be sampled."""
+
+    history: tuple[int, ...]
+    """All ids so far."""
+    max_tokens: int
+    """Ids the turn may have."""
+    seed: int
+    stop: tuple[str, ...] = ()
+    """See `Sampling.stop`; what an engine writes beyond the first is dropped."""
+
+    def after(self, ids: tuple[int, ...]) -> "Request":
+        """Ask for what follows the first ids of the turn."""
+        return Request((*self.history, *ids), self.max_tokens - len(ids), self.seed + len(ids), self.stop)
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """One turn as sampled: ids and the log-probability of each."""
+
+    ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+
+
+class Engine(Protocol):
+    """What samples the turns: vLLM (`vllm.py`), in this process or served."""
+
+    def complete(self, requests: Sequence[Request], temperature: float, end_id: int) -> list[Completion]:
+        """Sample one turn per request, in order; the end token and the token that completes a stop text are included."""
+        ...
+
+
+class IdSampler(ABC):
+    """Samples turns as ids: encodes what is fed before each, and leaves rows without room alone."""
+
+    samples_beside = False
+    """Whether calls are better served while other rows are sampled: on a device that has nothing else to do."""
+
+    def __init__(self, tokenizer: Any, tool_role: str = "tool", renderer: ChatRenderer | None = None) -> None:
+        """Check the tokenizer's chat template, unless a renderer of it is given."""
+        self.renderer = renderer or ChatRenderer(tokenizer, tool_role)
+        self._sampling = Sampling()
+
+    def sample(self, rows: Sequence[int], results: Sequence[str | None], room: Sequence[int]) -> list[SampledTurn]:
+        """See `Sampler.sample`."""
+        self.renderer.prepare(result for result in results if result is not None)
+        fed = [
+            self.renderer.encode_context(self._last_id(row), result, left) for row, result, left in zip(rows, results, room, strict=True)
+        ]
+        limits = [min(self._sampling.max_new_tokens, left - len(context)) for (context, _), left in zip(fed, room, strict=True)]
+        turns = [SampledTurn("", ended=False) for _ in rows]
+        going = [k for k, limit in enumerate(limits) if limit > 0]
+        if not going:
+            return turns
+        sampled = self._write([rows[k] for k in going], [fed[k][0] for k in going], [limits[k] for k in going])
+        for k, (turn, ended) in zip(going, sampled, strict=True):
+            context, shown = fed[k]
+            turns[k] = SampledTurn(self.renderer.decode(turn.ids), ended, context, turn.ids, turn.logprobs, len(turn.ids), shown)
+        return turns
+
+    @abstractmethod
+    def _last_id(self, row: int) -> int | None:
+        """Return the last id of a row's turn before; None where there was none."""
+
+    @abstractmethod
+    def _write(self, rows: list[int], contexts: list[tuple[int, ...]], limits: list[int]) -> list[tuple[Completion, bool]]:
+        """Feed each row its context and sample a turn of so many ids; say of each whether it was ended."""
+
+
+class EngineSampler(IdSampler):
+    """Samples turns with an engine."""
+
+    def __init__(self, engine: Engine, tokenizer: Any, tool_role: str = "tool") -> None:
+        """Bind an engine that serves the model of this tokenizer."""
+        super().__init__(tokenizer, tool_role)
+        self._engine = engine
+        self._histories: list[tuple[int, ...]] = []
+        self._turns: list[int] = []
+
+    def open(self, prompts: Sequence[Sequence[Message]], sampling: Sampling) -> list[tuple[int, ...]]:
+        """See `Sampler.open`."""
+        self._sampling = sampling
+        self._histories = self.renderer.encode_prompts(prompts)
+        self._turns = [0] * len(prompts)
+        return list(self._histories)
+
+    def _last_id(self, row: int) -> int | None:
+        return self._histories[row][-1]
+
+    def _write(self, rows: list[int], contexts: list[tuple[int, ...]], limits: list[int]) -> list[tuple[Completion, bool]]:
+        seed, stop = self._sampling.seed + 1_000_003 * self._sampling.first_row, self._sampling.stop
+        requests = [  # other rows and turns draw otherwise
+            Request((*self._histories[row], *context), limit, (seed + 1_000_003 * row + self._turns[row]) % (1 << 31), stop)
+            for row, context, limit in zip(rows, contexts, limits, strict=True)
+        ]
+        turns = self._complete(requests)
+        for row, request, (turn, _) in zip(rows, requests, turns, strict=True):
+            self._histories[row] = (*request.history, *turn.ids)
+            self._turns[row] += 1
+        return turns
+
+    def _complete(self, requests: Sequence[Request]) -> list[tuple[Completion, bool]]:
+        """Let the engine write; return each turn, and whether it was ended.
+
+        An engine knows nothing of thinking: a turn that it stopped inside of `<think>` is sent again to be gone on with.
+        """
+        turns = [Completion((), ()) for _ in requests]
+        ended = [False for _ in requests]
+        waiting = list(range(len(requests)))
+        while waiting:
+            sent = [requests[n].after(turns[n].ids) for n in waiting]
+            found = self._engine.complete(sent, self._sampling.temperature, self.renderer.end_id)
+            unfinished = []
+            for n, request, new in zip(waiting, sent, found, strict=True):
+                ids, logprobs = (*turns[n].ids, *new.ids), (*turns[n].logprobs, *new.logprobs)
+                length = self.renderer.stop_length(ids, request.stop)
+                turns[n] = Completion(ids[:length], logprobs[:length])
+                stopped = 0 < len(new.ids) < request.max_tokens or ids[-1:] == (self.renderer.end_id,)
+                if length is None and stopped and any(mark in self.renderer.decode(new.ids) for mark in request.stop):
+                    unfinished.append(n)
+                ended[n] = length is not None or stopped
+            waiting = unfinished
+        return list(zip(turns, ended, strict=True))
+
+    def close(self) -> None:
+        """See `Sampler.close`."""
+        self._histories, self._turns = [], []

@@ -1,0 +1,358 @@
+"""Turns sampled by a torch model in this process, with a key-value cache kept across the turns of an episode.
+
+No token is computed twice but a guess that was wrong. Episodes with the same history share one line of the cache: a group's prompt is
+prefilled once, and a line is forked only where its episodes write different tokens; between turns only the end-of-turn token and the tool
+result are fed, in blocks of similar length. Lines whose rows have ended their turn leave the batch. Where few lines go on, guesses of what
+they write next are fed along and kept where the policy draws the same. What is sampled is reported as ids; text is decoded only for the
+parser, and where a token may complete a stop text.
+
+Shapes: L lines, V vocabulary.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from slmsearch.episodes.chat_renderer import ChatRenderer, require_context
+from slmsearch.episodes.sampler import Message, SampledTurn, Sampling
+from slmsearch.processes.processor import trim_heap
+from slmsearch.sampling.decoder import Decoder, Going, choose, decodes_together, run, skip_draws
+from slmsearch.sampling.engine_sampler import Completion, IdSampler
+from slmsearch.sampling.guesses import Guesses
+from slmsearch.sampling.line_cache import LineCache
+
+PASS_COST, PASS_COST_ON_A_CARD = 48, 2048
+"""What a forward pass costs beside its tokens, in tokens."""
+FED_TOGETHER, FED_TO_A_CARD = 4096, 16_384
+"""Tokens of a forward pass, padding included, above which lines are fed in several."""
+GUESSED, TOKENS_OF_A_PASS = 4, 32
+"""Guesses for a line at most, and tokens of a pass, guesses included, up to which there are any."""
+IDLE_FRAC = 0.25
+"""Share of idle lines from which on the others move together: to move one takes as long as to pass over it a few times."""
+ONE_THREAD_UP_TO = 5_000_000
+"""Weights of a model whose passes are so short that several threads wait for each other longer than they compute."""
+
+
+@dataclass(slots=True)
+class _Row:
+    """An open row."""
+
+    ids: list[int]
+    """All it holds: prompt, contexts, turns."""
+    line: int
+    """Line of the cache with its history, without the last id of its last turn."""
+    chance: np.random.Generator
+    """Draws; what a row samples does not depend on the rows beside it."""
+    place: int = 0
+    """Of what follows its history, among the logits of the last passes."""
+    ended: bool = False
+    """The policy ended the turn, or completed a stop text."""
+    left: int = 0
+    """Ids the turn may still have."""
+    sampled: list[int] = field(default_factory=list)
+    """Ids of the turn."""
+    logprobs: list[float] = field(default_factory=list)
+
+    @property
+    def going(self) -> bool:
+        """Whether its turn goes on."""
+        return self.left > 0 and not self.ended
+
+
+class TorchSampler(IdSampler):
+    """Samples turns with a causal language model of transformers."""
+
+    def __init__(
+        self, model: Any, tokenizer: Any, tool_role: str = "tool", renderer: ChatRenderer | None = None, decoder: Decoder | None = None
+    ) -> None:
+        """Wrap a loaded model; it is used as it is (dropout, dtype, device and adapters are the caller's).
+
+        A renderer of the same tokenizer and role saves making one; a decoder that has served the same model has kept its graphs.
+        """
+        super().__init__(tokenizer, tool_role, renderer)
+        self.model = model
+        self._decoder = (decoder or Decoder()) if decodes_together(model) else None
+        self._fed = (FED_TOGETHER, PASS_COST) if self._decoder is None else (FED_TO_A_CARD, PASS_COST_ON_A_CARD)
+        self._is_small = sum(weight.numel() for weight in model.parameters()) <= ONE_THREAD_UP_TO
+        self.samples_beside = self.model.device.type == "cuda"
+        self._completing: frozenset[int] = frozenset()
+        """Ids that can complete a stop text."""
+        self._opened: Tensor
+        """Logits that follow the prompts: a part's first turn begins when another has sampled its own."""
+        self.close()
+
+    def open(self, prompts: Sequence[Sequence[Message]], sampling: Sampling) -> list[tuple[int, ...]]:
+        """See `Sampler.open`; equal prompts are prefilled once."""
+        with self._threads():
+            return self._open(prompts, sampling)
+
+    def _open(self, prompts: Sequence[Sequence[Message]], sampling: Sampling) -> list[tuple[int, ...]]:
+        ids = self.renderer.encode_prompts(prompts)
+        require_context(self.model, max(map(len, ids), default=0) + 1, "the longest prompt with a first token", "shorten the system prompt")
+        self._sampling = sampling
+        if not ids:
+            return ids
+        line_of = {prompt: line for line, prompt in enumerate(dict.fromkeys(ids))}
+        if self._decoder is not None:
+            self._cache = self._decoder.open(self.model, self.renderer.end_ids, len(ids))
+        else:
+            self._cache = LineCache(self.model.device, len(ids))
+        self._cache.add(len(line_of))
+        self._rows = {
+            row: _Row(list(prompt), line_of[prompt], np.random.default_rng([sampling.seed, sampling.first_row + row]))
+            for row, prompt in enumerate(ids)
+        }
+        self._feed({line: prompt for prompt, line in line_of.items()})
+        self._opened = self._logits
+        self._completing = self.renderer.completing_ids(sampling.stop)
+        self._ending = np.array(sorted(self._completing | self.renderer.end_ids))
+        for prompt in line_of:
+            self._learn(prompt)
+        return ids
+
+    @torch.inference_mode()
+    def sample(self, rows: Sequence[int], results: Sequence[str | None], room: Sequence[int]) -> list[SampledTurn]:
+        """See `Sampler.sample`."""
+        if self._decoder is not None:  # as long as episodes may become: buffers that move take their graphs with them
+            self._cache.reserve(0, max((len(self._rows[row].ids) + left for row, left in zip(rows, room, strict=True)), default=0))
+        return super().sample(rows, results, room)
+
+    def _learn(self, ids: Sequence[int], before: Sequence[int] = ()) -> None:
+        if self._decoder is None:
+            self._guesses.learn(ids, before)
+
+    @contextmanager
+    def _threads(self) -> Iterator[None]:
+        """Let a small model compute in one thread meanwhile."""
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1 if self._is_small else threads)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(threads)
+
+    def _last_id(self, row: int) -> int | None:
+        return self._rows[row].sampled[-1] if self._rows[row].sampled else None
+
+    @torch.inference_mode()
+    def _write(self, rows: list[int], contexts: list[tuple[int, ...]], limits: list[int]) -> list[tuple[Completion, bool]]:
+        asked, size = set(rows), self._sampling.part_rows
+        # The others of the part are never asked for again.
+        self._rows = {n: row for n, row in self._rows.items() if n in asked or (size and n // size != rows[0] // size)}
+        going = [self._rows[row] for row in rows]
+        with self._threads():
+            if any(contexts):
+                self._feed_results(going, contexts)
+            else:
+                self._logits = self._opened
+                self._guessed.clear()
+            for row, limit in zip(going, limits, strict=True):
+                row.ended, row.left, row.sampled, row.logprobs = False, limit, [], []
+            while drawing := [row for row in going if row.going]:
+                if not drawing[0].sampled:
+                    self._draw(drawing)
+                elif self._decoder is not None:
+                    self._decode_together(drawing, self._decoder)
+                else:
+                    self._decode(drawing)
+                    self._draw(drawing)
+        for ids, before in {tuple(row.sampled): row.ids[-len(row.sampled) - 3 : -len(row.sampled)] for row in going}.items():
+            self._learn(ids, before)
+        return [(Completion(tuple(row.sampled), tuple(row.logprobs)), row.ended) for row in going]
+
+    def close(self) -> None:
+        """See `Sampler.close`."""
+        if self._decoder is not None:
+            self._decoder.close()
+        self._cache = LineCache(self.model.device, 0)
+        self._opened = torch.empty(0)
+        self._logits = torch.empty(0)
+        """What follows tokens of the last passes (places x V): of each line the last, after a pass with guesses those before it, too."""
+        self._guessed: dict[int, list[int]] = {}
+        """Guesses fed to lines in the last pass."""
+        self._rows = dict[int, _Row]()
+        self._guesses = Guesses()
+        if self.model.device.type == "cpu" and not self._is_small:
+            trim_heap()  # a cache's pieces are too small for the next batch's
+
+    def _feed_results(self, rows: Sequence[_Row], contexts: Sequence[tuple[int, ...]]) -> None:
+        """Feed the last turn's last id and the context; rows whose histories are still equal go on sharing a line."""
+        blocks = [(*row.sampled[-1:], *context) for row, context in zip(rows, contexts, strict=True)]
+        different = {(row.line, block): (row, context) for row, block, context in zip(rows, blocks, contexts, strict=True)}
+        for row, context in different.values():
+            self._learn(context, row.ids)
+        fed = set(map(id, rows))
+        self._branch(rows, blocks, {row.line for row in self._rows.values() if id(row) not in fed})
+        for row, context in zip(rows, contexts, strict=True):
+            row.ids += context
+        self._feed({row.line: block for row, block in zip(rows, blocks, strict=True)})
+
+    def _branch(self, rows: Sequence[_Row], blocks: Sequence[tuple[int, ...]], held: set[int]) -> None:
+        """Give rows that share a line and go on with different ids lines of their own; into lines that are held nothing may be written."""
+        branch_of: dict[tuple[int, tuple[int, ...]], int] = {}
+        parents: list[int] = []
+        taken = set(held)
+        for row, block in zip(rows, blocks, strict=True):
+            if (row.line, block) not in branch_of:
+                branch_of[row.line, block] = row.line if row.line not in taken else -1 - len(parents)
+                parents += [row.line] if row.line in taken else []
+                taken.add(row.line)
+        new = self._fork(parents, [self._cache.lengths[line] for line in parents])
+        for row, block in zip(rows, blocks, strict=True):
+            branch = branch_of[row.line, block]
+            row.line = branch if branch >= 0 else new[-1 - branch]
+
+    def _feed(self, blocks: dict[int, tuple[int, ...]]) -> None:
+        """Append a block of ids to lines, those of similar length together."""
+        by_length = sorted(blocks, key=lambda line: len(blocks[line]))
+        spans = [sorted(by_length[start:end]) for start, end in split_by_length([len(blocks[line]) for line in by_length], *self._fed)]
+        logits = [self._forward(lines, [blocks[line] for line in lines], 1) for lines in spans]
+        self._logits, self._guessed = torch.cat(logits), {}
+        places = {line: place for place, line in enumerate(chain(*spans))}
+        for row in self._rows.values():
+            row.place = places.get(row.line, row.place)
+
+    @torch.inference_mode()
+    def _forward(self, lines: Sequence[int], blocks: Sequence[Sequence[int]], kept: int) -> Tensor:
+        """Feed lines a block of ids each, and keep them in the cache; return what follows the last `kept` columns (lines * kept x V)."""
+        width = max(map(len, blocks))
+        ids = torch.tensor([[0] * (width - len(block)) + list(block) for block in blocks], device=self.model.device)
+        positions, seen = self._cache.begin(lines, [len(block) for block in blocks], width)
+        # By index: of a slice the head, in bfloat16, would copy its weights for every line.
+        return run(self.model, self._cache, ids, positions, seen, torch.arange(width - kept, width, device=ids.device))
+
+    def _draw(self, rows: Sequence[_Row]) -> None:
+        """Draw each row's next token, and those after it as long as they were guessed; afterwards its line holds all but the last."""
+        drawing, right = rows, dict[int, int]()
+        for guesses in range(GUESSED + 1):
+            following = []
+            for row, token, logprob in zip(drawing, *self._choose(drawing), strict=True):
+                row.ids.append(token)
+                row.sampled.append(token)
+                row.logprobs.append(logprob)
+                row.left -= 1
+                row.ended = self._ends(row.sampled)
+                right[id(row)] = guesses
+                if row.going and self._guessed.get(row.line, [])[guesses : guesses + 1] == [token]:
+                    row.place += 1
+                    following.append(row)
+            drawing = following
+            if not drawing:
+                break
+        self._forget_guesses(rows, right)
+
+    def _forget_guesses(self, rows: Sequence[_Row], right: dict[int, int]) -> None:
+        """Shorten lines to the guesses that were right; rows that had fewer right than others of their line get one of their own."""
+        by_line: dict[int, dict[int, list[_Row]]] = {}
+        for row in rows:
+            if self._guessed.get(row.line):
+                by_line.setdefault(row.line, {}).setdefault(right[id(row)], []).append(row)
+        forks: list[tuple[int, int, list[_Row]]] = []
+        for line, groups in by_line.items():
+            base, most = self._cache.lengths[line] - len(self._guessed[line]), max(groups)
+            self._cache.lengths[line] = base + most
+            self._guesses.count(len(self._guessed[line]), most)
+            forks += [(line, base + fewer, group) for fewer, group in groups.items() if fewer < most]
+        new = self._fork([line for line, _, _ in forks], [length for _, length, _ in forks])
+        for line, (_, _, group) in zip(new, forks, strict=True):
+            for row in group:
+                row.line = line
+
+    def _ends(self, sampled: Sequence[int]) -> bool:
+        """Say whether the policy ended the turn with its last token, or completed a stop text with it."""
+        if sampled[-1] in self.renderer.end_ids:
+            return True
+        return sampled[-1] in self._completing and self.renderer.is_stopped(sampled, self._sampling.stop)
+
+    def _decode(self, rows: Sequence[_Row]) -> None:
+        """Send the last token of rows through the model, one for all rows of a line, with guesses where there is room for them."""
+        # What comes after must not be written into the line of a row that has ended its turn.
+        self._branch(rows, [(row.sampled[-1],) for row in rows], {row.line for row in self._rows.values() if not row.going})
+        self._gather(rows)
+        leading = {row.line: row for row in rows}
+        room = min(GUESSED, (TOKENS_OF_A_PASS - len(leading)) // len(leading))
+        self._guessed = {line: self._guesses.guess(row.ids, min(room, row.left - 1)) for line, row in leading.items()}
+        lines = range(max(leading) + 1)
+        blocks = [[leading[line].sampled[-1], *self._guessed[line]] if line in leading else [] for line in lines]
+        kept = max(map(len, blocks))
+        self._logits = self._forward(lines, blocks, kept)
+        for row in rows:
+            row.place = (row.line + 1) * kept - len(blocks[row.line])
+
+    def _decode_together(self, rows: Sequence[_Row], decoder: Decoder) -> None:
+        """Decode the next tokens of rows on the device, each in a line of its own, and keep those up to its end."""
+        held = {row.line for row in self._rows.values() if not row.going}
+        self._branch(rows, [(number,) for number in range(len(rows))], held)
+        self._gather(rows)
+        found = decoder.decode({row.line: Going(row.sampled[-1], row.left, row.chance) for row in rows}, self._sampling.temperature)
+        may_end = np.isin(found[0], self._ending).tolist()
+        for row, ids, logprobs, ending in zip(rows, found[0].tolist(), found[1].tolist(), may_end, strict=True):
+            kept = min(len(ids), row.left)
+            for number, token in enumerate(ids[:kept], 1):
+                row.sampled.append(token)
+                if ending[number - 1] and self._ends(row.sampled):
+                    kept, row.ended = number, True
+                    break
+            row.ids += ids[:kept]
+            row.logprobs += logprobs[:kept]
+            row.left -= kept
+            self._cache.lengths[row.line] += kept
+            if self._sampling.temperature > 0:
+                skip_draws(row.chance, kept)
+
+    def _gather(self, rows: Sequence[_Row]) -> None:
+        """Move the lines of these rows together at the front, where too many others stand between them."""
+        going = {row.line for row in rows}
+        if self._decoder is not None:
+            scattered = self._decoder.lines_of(len(going)) < self._decoder.lines_of(max(going) + 1)
+        else:
+            scattered = len(going) <= (1 - IDLE_FRAC) * (max(going) + 1)
+        if not scattered:
+            return
+        idle = [line for line in range(len(going)) if line not in going]
+        pairs = list(zip(idle, sorted(line for line in going if line >= len(going)), strict=True))
+        self._cache.swap(pairs)
+        places = {**dict(pairs), **{there: here for here, there in pairs}}
+        for row in self._rows.values():
+            row.line = places.get(row.line, row.line)
+
+    def _fork(self, parents: Sequence[int], lengths: Sequence[int]) -> list[int]:
+        """Copy lines, over those that no row needs any more as far as there are any; return the copies."""
+        return self._cache.fork(parents, lengths, {row.line for row in self._rows.values()}) if parents else []
+
+    def _choose(self, rows: Sequence[_Row]) -> tuple[list[int], list[float]]:
+        """Pick one token for each row; log-probabilities are under what is sampled from (greedy: temperature 1)."""
+        temperature = self._sampling.temperature
+        places = list(dict.fromkeys(row.place for row in rows))
+        logits = self._logits[torch.tensor(places, device=self._logits.device)]
+        at = {place: n for n, place in enumerate(places)}
+        which = torch.tensor([at[row.place] for row in rows], device=logits.device)
+        if temperature > 0:
+            draws = torch.tensor([row.chance.random() for row in rows], dtype=torch.float64, device=logits.device)
+            chosen, logprobs = choose(logits, draws, temperature, which)
+        else:
+            chosen, logprobs = (found[which] for found in choose(logits, None, temperature))
+        return chosen.tolist(), logprobs.tolist()
+
+
+def split_by_length(lengths: Sequence[int], together: int = FED_TOGETHER, pass_cost: int = PASS_COST) -> list[tuple[int, int]]:
+    """Split ascending lengths into spans fed together, so that padding and passes cost least."""
+    best, since = np.zeros(len(lengths) + 1, dtype=np.int64), [0]
+    for end in range(1, len(lengths) + 1):
+        least = end - max(1, together // max(1, lengths[end - 1]))  # from there on the span is small enough
+        firsts = np.arange(max(0, least), end)
+        costs = best[firsts] + pass_cost + (end - firsts) * lengths[end - 1]
+        place = int(costs.argmin())
+        best[end] = costs[place]
+        since.append(int(firsts[place]))
+    spans, end = list[tuple[int, int]](), len(lengths)
+    while end:
+        spans.append((since[end], end))
+        end = since[end]
+    return spans[::-1]

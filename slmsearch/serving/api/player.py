@@ -1,0 +1,155 @@
+"""A thread that plays waiting questions, and serves waiting calls of tools, in a child process of its own."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from slmsearch.corpus.questions import Question
+from slmsearch.episodes.episode import StopReason
+from slmsearch.errors import ServiceError, SlmSearchError
+from slmsearch.processes.call import Child
+from slmsearch.serving.api import playing
+from slmsearch.serving.api.metrics import ServiceMetrics
+from slmsearch.serving.api.playing import Answer, ServedPolicy, Step
+from slmsearch.serving.api.waiting import RETRY_S, AskedQuestion, WaitingQuestions
+
+OnAnswer = Callable[[str, Answer], None]
+"""Question, answer; called in the thread that plays, must return at once."""
+LOOK_SECONDS = 0.25
+"""An idle player looks so often whether its child still lives."""
+GAP_SECONDS = 0.02
+"""After a batch of several, the next one waits for questions that come so soon after each other: most clients ask again at once."""
+GRACE_SECONDS = 30.0
+"""A batch that plays so long after the last deadline in it hangs; its child is killed."""
+log = logging.getLogger(__name__)
+
+
+class Player(threading.Thread):
+    """Loads a policy into a child, then plays batch after batch until it is retired; where that child dies, another one loads it again."""
+
+    def __init__(
+        self,
+        served: ServedPolicy,
+        waiting: WaitingQuestions,
+        metrics: ServiceMetrics,
+        on_loaded: "Callable[[Player], None]",
+        on_answer: OnAnswer | None = None,
+        spares: bool = True,
+    ) -> None:
+        """Start nothing yet.
+
+        Args:
+            served: what is loaded.
+            waiting: where questions come from.
+            metrics: of the service.
+            on_loaded: called in the new thread when the policy is loaded for the first time, before the first batch.
+            on_answer: told of each answer.
+            spares: keep a second child that has imported what the first one has (some 0.5 GB), so that it takes its place within seconds.
+        """
+        super().__init__(name=f"player of {served.version}", daemon=True)
+        self.served, self.index_key = served, served.index_key or ""
+        self.failure: Exception | None = None
+        """Why the policy was not loaded the first time; the thread has ended then."""
+        self.settled = threading.Event()
+        """Set when it is loaded, or will not be."""
+        self.ready = threading.Event()
+        """Set while it is loaded."""
+        self._waiting, self._metrics, self._on_loaded, self._on_answer = waiting, metrics, on_loaded, on_answer
+        self._retired = threading.Event()
+        self._child, self._spare, self._spares = Child(), Child(), spares
+        self._several = False
+        """The last batch had several questions."""
+
+    def retire(self) -> None:
+        """End after the present batch."""
+        self._retired.set()
+
+    def close(self) -> None:
+        """End now; questions in play are told that it broke."""
+        self.retire()
+        self._child.interrupt()
+        self.join()
+
+    def run(self) -> None:
+        """See `threading.Thread.run`."""
+        with self._child, self._spare:
+            try:
+                self._child.start()
+                self._prepare_spare()  # beside the first child: later it would take its time from questions
+                self._load()
+                self._on_loaded(self)
+            except Exception as error:
+                self.failure = error
+                return
+            finally:
+                self.settled.set()
+            while not self._retired.is_set():
+                self._go_on()
+
+    def _prepare_spare(self) -> None:
+        if self._spares:
+            self._spare.start(playing.IMPORTED)
+
+    def _load(self) -> None:
+        self.ready.clear()
+        started = time.monotonic()
+        self.index_key = self._child.call(playing.load, self.served)
+        self.ready.set()
+        log.info("%s is loaded, in %.1f s", self.served.version, time.monotonic() - started)
+
+    def _go_on(self) -> None:
+        """Play one batch, if one comes; load again first where the child is gone."""
+        batch: Sequence[AskedQuestion] = ()
+        try:
+            if self._child.pid is None:
+                self._metrics.restarts.inc()
+                self._child, self._spare = self._spare, self._child
+                self._load()
+                self._prepare_spare()
+            gap_s = GAP_SECONDS if self._several else 0.0
+            batch = self._waiting.take(self.served.config.evaluate.batch_size, LOOK_SECONDS, self._retired, gap_s)
+            if batch:
+                self._several = len(batch) > 1
+                self._play(batch)
+        except Exception as error:
+            self.ready.clear()
+            self._child.stop()
+            log.error("%s: %s", self.served.version, error, exc_info=not isinstance(error, SlmSearchError))
+            known = error if isinstance(error, SlmSearchError) else ServiceError(f"unforeseen {type(error).__name__}")
+            for question in batch or self._waiting.take(len(self._waiting), 0.0):
+                question.tell(known)
+            if not batch:  # it cannot be loaded
+                self._retired.wait(RETRY_S)
+
+    def _play(self, batch: Sequence[AskedQuestion]) -> None:
+        asked = {question.id: question for question in batch if question.call is None}
+        calls = [(question, question.call) for question in batch if question.call is not None]
+
+        def on_turn(name: str, step: Step) -> None:
+            asked[name].tell(step)
+
+        def on_end(name: str, answer: Answer) -> None:
+            if answer.episode.stop_reason is StopReason.FAILED:
+                asked[name].tell(ServiceError(answer.episode.failure))
+                return
+            asked[name].tell(answer)
+            if self._on_answer is not None:
+                self._on_answer(asked[name].text, answer)
+
+        if asked:
+            self._metrics.batch.observe(len(asked))
+        left_s = max(question.deadline for question in batch) - time.monotonic()
+        hangs = threading.Timer(max(0.0, left_s) + GRACE_SECONDS, self._child.interrupt)
+        hangs.start()
+        try:
+            if calls:  # first: they take no time beside questions
+                served = self._child.call(playing.serve_calls, [call for _, call in calls])
+                for (question, _), result in zip(calls, served, strict=True):
+                    question.tell(result)
+            if asked:
+                self._child.call(
+                    playing.play, [Question(name, one.text, "") for name, one in asked.items()], on_turn=on_turn, on_end=on_end
+                )
+        finally:
+            hangs.cancel()

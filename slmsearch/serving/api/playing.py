@@ -1,0 +1,169 @@
+"""What the child process of the service does: hold a policy and an index, play batches of questions on them, serve calls of tools."""
+
+import gc
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from slmsearch.config import RunConfig
+from slmsearch.corpus.questions import Question
+from slmsearch.environments.searcher.answer_sources import Source, find_sources
+from slmsearch.environments.searcher.indexed_corpus import open_indexed_corpus
+from slmsearch.environments.searcher.rollout import Watch, play_episodes
+from slmsearch.environments.searcher.searcher_environment import SearcherEnvironment
+from slmsearch.episodes.episode import Episode, StopReason, ToolCall, Turn
+from slmsearch.episodes.sampler import Sampler, Sampling
+from slmsearch.errors import ContextError
+from slmsearch.evaluate.policies import PolicySpec
+from slmsearch.evaluate.run import make_policy_sampler, without_tokens
+from slmsearch.foreign import encodable
+from slmsearch.judge import ExactJudge
+
+RESULT_CHARS = 500
+"""Of a tool's result in a step."""
+ARGUMENT_CHARS = 1000
+PROGRAM, MALFORMED = "program", "malformed"
+"""What a step is called that is no call of a tool."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServedPolicy:
+    """A policy, the index version that it searches, and the settings it plays with."""
+
+    version: str
+    """What clients are told: `slmsearch-searcher/3` for a registered version, else the policy's name."""
+    spec: PolicySpec
+    config: RunConfig
+    corpus_digest: str | None = None
+    index_key: str | None = None
+    """None, as the digest: those of the configured corpus."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A turn that did not answer."""
+
+    call: str
+    """Name of the tool, `program`, or `malformed`."""
+    argument: str
+    result: str
+    """Its beginning."""
+    served: bool
+    """False where the call could not be served, and `result` says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A question that was played to its end."""
+
+    episode: Episode
+    sources: tuple[Source, ...]
+    version: str
+    """Of the policy that played."""
+    index_key: str
+
+
+@dataclass(frozen=True, slots=True)
+class ServedCall:
+    """What came of a call that a client made itself."""
+
+    text: str
+    """As a policy reads it."""
+    served: bool
+    """False where the call could not be served, and `text` says why."""
+    pages: tuple[tuple[str, str], ...] = ()
+    """Id and title of the pages in the result, in its order."""
+    sections: tuple[tuple[str, str], ...] = ()
+    """Id and heading of the sections in it, likewise."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    served: ServedPolicy
+    environment: SearcherEnvironment
+    sampler: Sampler
+    index_key: str
+
+
+IMPORTED = ("slmsearch.serving.api.playing", "slmsearch.sampling.torch_sampler", "peft", "sentence_transformers")
+"""Modules of which `load` needs the most; to import them takes several times as long as the rest of it."""
+_loaded: list[_Loaded] = []
+"""Of this process: one, or none yet."""
+
+
+def load(served: ServedPolicy) -> str:
+    """Load policy, index and embedder; return the key of the index version.
+
+    Raises:
+        SlmSearchError: one of them is missing or does not fit.
+    """
+    indexed = open_indexed_corpus(served.config, served.corpus_digest, served.index_key)
+    environment = SearcherEnvironment(indexed.toolbox, ExactJudge(), served.config)
+    if served.spec.policy is None:
+        environment = environment.without_token_limits()
+    indexed.toolbox.index.search(["setup"], 1)  # loads the embedder, which is not the first question's time
+    _loaded[:] = [_Loaded(served, environment, make_policy_sampler(served.spec, environment, []), indexed.index_key)]
+    # The child looks for dead cycles after every call: among all that torch has loaded it took half a second.
+    gc.collect()
+    gc.freeze()
+    return indexed.index_key
+
+
+def play(questions: Sequence[Question], on_turn: Callable[[str, Step], None], on_end: Callable[[str, Answer], None]) -> None:
+    """Play questions together, greedily; tell of each step and of each end as it comes, by the question's id.
+
+    A question that is too long for the policy's context ends as `max_tokens`, and no other fails with it.
+    """
+    (loaded,) = _loaded
+    environment = loaded.environment
+    toolbox, config = environment.toolbox, environment.config
+
+    def tell_turn(question: Question, turn: Turn) -> None:
+        if turn.answer is None:
+            on_turn(question.id, make_step(turn))
+
+    def tell_end(question: Question, episode: Episode) -> None:
+        played = episode if loaded.served.spec.policy is not None else without_tokens(episode)
+        sources = tuple(find_sources(episode, toolbox.library))
+        on_end(question.id, Answer(played, sources, loaded.served.version, loaded.index_key))
+
+    sampling = Sampling(0.0, config.evaluate.seed, environment.limits.max_turn_tokens)
+    try:
+        play_episodes(questions, loaded.sampler, toolbox, config.searcher, sampling, Watch(tell_end, tell_turn))
+    except ContextError:  # raised before the first turn, for the longest of them
+        if len(questions) == 1:
+            tell_end(questions[0], Episode(questions[0].id, (), StopReason.MAX_TOKENS))
+            return
+        for question in questions:
+            play([question], on_turn, on_end)
+
+
+def serve_calls(calls: Sequence[ToolCall]) -> list[ServedCall]:
+    """Serve calls of tools with the toolbox that the policy plays with, one result each, in order.
+
+    Raises:
+        IndexUnusableError, EmbedderError: the index or its embedder broke.
+    """
+    (loaded,) = _loaded
+    toolbox = loaded.environment.toolbox
+    served = []
+    for result in toolbox.serve(calls):
+        pages = [page for page_id in result.page_ids if (page := toolbox.library.page(page_id))]
+        sections = [section for section_id in result.section_ids if (section := toolbox.library.section(section_id))]
+        named = tuple((encodable(page.id), encodable(page.title)) for page in pages)
+        headed = tuple((encodable(section.id), encodable(section.heading)) for section in sections)
+        served.append(ServedCall(encodable(result.text), result.served, named, headed))
+    return served
+
+
+def make_step(turn: Turn) -> Step:
+    """Say in short what a turn did, and what came back."""
+    if turn.call is not None:
+        name, argument = turn.call.name, turn.call.argument
+    else:
+        name, argument = (PROGRAM, turn.program) if turn.program is not None else (MALFORMED, turn.text)
+    text, served = (turn.result.text, turn.result.served) if turn.result else ("", False)
+    return Step(name, _shorten(argument, ARGUMENT_CHARS), _shorten(text, RESULT_CHARS), served)
+
+
+def _shorten(text: str, size: int) -> str:
+    return encodable(text if len(text) <= size else f"{text[:size]} …")

@@ -1,0 +1,309 @@
+"""OpenAI's chat completions as this service speaks them: requests, completions, chunks, errors.
+
+Replies are the types of the `openai` SDK. What they have no place for is in the field `slmsearch`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any, Literal, Self, TypeVar
+
+from fastapi.responses import JSONResponse
+from openai.types import CompletionUsage, Model
+from openai.types.chat import ChatCompletion, ChatCompletionChunk
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from slmsearch.episodes.episode import Episode, StopReason
+from slmsearch.foreign import encodable
+from slmsearch.serving.api.feedback import Verdict
+from slmsearch.serving.api.playing import Answer, Step
+from slmsearch.serving.api.response_format import JsonAnswers
+
+MODEL = "searcher"
+"""Name of the one model, whichever version plays."""
+OWNER = "slmsearch"
+MAX_QUESTION_CHARS = 2000
+MAX_ANSWER_CHARS = 4000
+MAX_ID_CHARS = 2000
+MISFIT = "The searcher found an answer that does not fit the schema of response_format."
+NO_ANSWER = {
+    StopReason.MAX_TURNS: "No answer was found within the turns that the searcher has.",
+    StopReason.MAX_TOKENS: "No answer was found within the tokens that the searcher has.",
+    StopReason.MALFORMED: "No answer was found: the searcher wrote neither a call nor an answer.",
+}
+
+
+class ApiError(Exception):
+    """What a client is told instead of an answer."""
+
+    def __init__(self, status: int, code: str, message: str, param: str | None = None, retry_s: int | None = None) -> None:
+        """Say why.
+
+        Args:
+            status: of HTTP.
+            code: for programs.
+            message: for people.
+            param: field of the request that it is about.
+            retry_s: seconds after which the same request may succeed; None where it will not.
+        """
+        super().__init__(message)
+        self.status, self.code, self.message, self.param, self.retry_s = status, code, message, param, retry_s
+
+    def body(self) -> dict[str, Any]:
+        """Write it in OpenAI's form."""
+        kinds = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
+        kind = kinds.get(self.status, "server_error" if self.status >= 500 else "invalid_request_error")
+        return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
+
+    def response(self) -> JSONResponse:
+        """Make the reply."""
+        headers = {} if self.retry_s is None else {"Retry-After": str(self.retry_s)}
+        if self.status == 401:
+            headers["WWW-Authenticate"] = "Bearer"
+        return JSONResponse(self.body(), self.status, headers)
+
+
+class _Read(BaseModel):
+    """What is read of a request; other fields are ignored, as OpenAI's newest ones are by older servers."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+
+class ContentPart(_Read):
+    """A part of a message; only texts are read."""
+
+    type: str
+    text: str | None = None
+
+
+class ChatMessage(_Read):
+    """A message."""
+
+    role: str
+    content: str | list[ContentPart] | None = None
+
+
+class StreamOptions(_Read):
+    """Of a stream."""
+
+    include_usage: bool | None = None
+
+
+class JsonSchema(_Read):
+    """The schema of a JSON answer; without one, any JSON fits."""
+
+    schema_: dict[str, Any] | None = Field(None, alias="schema")
+
+
+class ResponseFormat(_Read):
+    """How the answer is to be written."""
+
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: JsonSchema | None = None
+
+    @model_validator(mode="after")
+    def _agree(self) -> Self:
+        if self.type == "json_schema" and self.json_schema is None:
+            raise ValueError("json_schema is missing")
+        return self
+
+
+class ChatRequest(_Read):
+    """The body of `POST /v1/chat/completions`."""
+
+    messages: list[ChatMessage] = Field(min_length=1)
+    model: str | None = MODEL
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    n: float | None = None
+    response_format: ResponseFormat | None = None
+    tools: list[Any] | None = None
+    tool_choice: Any = None
+    functions: list[Any] | None = None
+    function_call: Any = None
+
+
+def _strip(text: str | None) -> str | None:
+    return (text or "").strip() or None
+
+
+class FeedbackRequest(_Read):
+    """The body of `POST /v1/feedback`; texts lose the blanks around them, and an empty one says nothing."""
+
+    question: str = Field(max_length=MAX_QUESTION_CHARS)
+    answer: Annotated[str | None, Field(max_length=MAX_ANSWER_CHARS), AfterValidator(_strip)]
+    verdict: Verdict
+    correct_answer: Annotated[str | None, Field(max_length=MAX_ANSWER_CHARS), AfterValidator(_strip)] = None
+    source: Annotated[str | None, Field(max_length=MAX_ID_CHARS), AfterValidator(_strip)] = None
+    completion: Annotated[str | None, Field(max_length=MAX_ID_CHARS), AfterValidator(_strip)] = None
+
+    @model_validator(mode="after")
+    def _agree(self) -> Self:
+        self.question = self.question.strip()
+        if not self.question:
+            raise ValueError("question: it is empty")
+        if self.verdict == "right" and (self.answer is None or self.correct_answer is not None):
+            raise ValueError("verdict: right is said of an answer, and needs no correct_answer")
+        return self
+
+
+Body = TypeVar("Body", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is asked."""
+
+    question: str
+    stream: bool
+    include_usage: bool
+    json_answers: JsonAnswers | None = None
+    """None writes them as text."""
+
+
+def parse_request(body: bytes) -> Request:
+    """Read the body of a request.
+
+    Raises:
+        ApiError: it is malformed, or asks for what this service does not do.
+    """
+    read = _parse(ChatRequest, body)
+    if read.n not in (None, 1):
+        raise ApiError(400, "unsupported_value", "n: one answer is given to a question; leave n out", "n")
+    for name, choice in (("tools", "tool_choice"), ("functions", "function_call")):
+        if getattr(read, name) and getattr(read, choice) != "none":
+            told = f'the searcher has its own tools and calls no others; leave them out, set {choice} to "none", or set response_format'
+            raise ApiError(400, "unsupported_parameter", f"{name}: {told}", name)
+    options, formatted = read.stream_options, _read_format(read.response_format)
+    return Request(find_question(read.messages), bool(read.stream), bool(options and options.include_usage), formatted)
+
+
+def _read_format(asked: ResponseFormat | None) -> JsonAnswers | None:
+    if asked is None or asked.type == "text":
+        return None
+    schema = asked.json_schema if asked.type == "json_schema" else None
+    try:
+        return JsonAnswers((schema and schema.schema_) or {})
+    except ValueError as error:
+        raise ApiError(400, "unsupported_value", f"response_format: {error}", "response_format") from error
+
+
+def parse_feedback(body: bytes) -> FeedbackRequest:
+    """Read what is said of an answer.
+
+    Raises:
+        ApiError: it is malformed, or contradicts itself.
+    """
+    return _parse(FeedbackRequest, body)
+
+
+def _parse(kind: type[Body], body: bytes) -> Body:
+    try:
+        return kind.model_validate_json(body)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        param = ".".join(str(part) for part in first["loc"] if part != "str" and "[" not in str(part)) or None
+        code = "string_above_max_length" if first["type"] == "string_too_long" else "invalid_request"
+        raise ApiError(400, code, f"{param or 'body'}: {first['msg']}", param) from error
+
+
+def find_question(messages: Sequence[ChatMessage]) -> str:
+    """Return the text of the last message of the user.
+
+    Raises:
+        ApiError: there is none, or it is no text of the length allowed.
+    """
+    message = next((message for message in reversed(messages) if message.role == "user"), None)
+    if message is None:
+        raise ApiError(400, "invalid_request", "messages: no message has the role user; the last of them is the question", "messages")
+    if isinstance(message.content, list):
+        if odd := next((part.type for part in message.content if part.type != "text"), None):
+            raise ApiError(400, "unsupported_value", f"messages: the searcher reads text, not {odd[:40]}", "messages")
+        text = "\n".join(part.text or "" for part in message.content)
+    else:
+        text = message.content or ""
+    if not (text := text.strip()):
+        raise ApiError(400, "invalid_request", "messages: the last message of the user is empty; it is the question", "messages")
+    if len(text) > MAX_QUESTION_CHARS:
+        found = f"{len(text)} characters, {MAX_QUESTION_CHARS} are allowed"
+        raise ApiError(400, "string_above_max_length", f"messages: the question has {found}; earlier messages do not count", "messages")
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What all parts of one reply have in common."""
+
+    id: str
+    created: int
+    """Seconds since the epoch."""
+    json_answers: JsonAnswers | None = None
+    """None writes the answer as text."""
+
+    def complete(self, steps: Sequence[Step], answer: Answer) -> str:
+        """Write a completion as JSON."""
+        choice = {"index": 0, "finish_reason": _finish(answer.episode), "logprobs": None}
+        message = {"role": "assistant", "content": None, "refusal": None, **self._write(answer.episode)}
+        extension = {"steps": [asdict(step) for step in steps], **describe_answer(answer)}
+        fields = self._fields("chat.completion", [{**choice, "message": message}], extension)
+        return ChatCompletion.model_validate({**fields, "usage": _count(answer.episode)}).model_dump_json(exclude_unset=True)
+
+    def chunk(self, delta: dict[str, str], extension: dict[str, Any] | None = None, finish: str | None = None) -> str:
+        """Write a chunk of a stream as JSON."""
+        choice = {"index": 0, "delta": delta, "finish_reason": finish, "logprobs": None}
+        return self._chunk(self._fields("chat.completion.chunk", [choice], extension))
+
+    def step(self, step: Step) -> str:
+        """Write a chunk that holds a step and no text."""
+        return self.chunk({}, {"step": asdict(step)})
+
+    def end(self, answer: Answer, include_usage: bool) -> list[str]:
+        """Write the last chunks: the answer, how it came about, and the tokens where they are asked for."""
+        chunks = [self.chunk(self._write(answer.episode)), self.chunk({}, describe_answer(answer), _finish(answer.episode))]
+        if include_usage:
+            chunks.append(self._chunk({**self._fields("chat.completion.chunk", [], None), "usage": _count(answer.episode)}))
+        return chunks
+
+    def _write(self, episode: Episode) -> dict[str, str]:
+        """Write the answer as fields of a message: its content, or a refusal where no JSON that fits says it."""
+        text = content_of(episode)
+        if self.json_answers is None:
+            return {"content": text}
+        written = self.json_answers.write(None if episode.answer is None else text)
+        return {"refusal": text if episode.answer is None else MISFIT} if written is None else {"content": written}
+
+    def _chunk(self, fields: dict[str, Any]) -> str:
+        return ChatCompletionChunk.model_validate(fields).model_dump_json(exclude_unset=True)
+
+    def _fields(self, kind: str, choices: list[dict[str, Any]], extension: dict[str, Any] | None) -> dict[str, Any]:
+        own = {} if extension is None else {"slmsearch": extension}
+        head = {"id": self.id, "object": kind, "created": self.created, "model": MODEL}
+        return {**head, "choices": choices, **own}
+
+
+def content_of(episode: Episode) -> str:
+    """Return the answer, or a sentence that says why there is none."""
+    return encodable(episode.answer) if episode.answer is not None else NO_ANSWER[episode.stop_reason]
+
+
+def describe_answer(answer: Answer) -> dict[str, Any]:
+    """Describe how an answer came about, without the steps."""
+    episode = answer.episode
+    given = None if episode.answer is None else encodable(episode.answer)
+    sources = [{name: encodable(value) for name, value in asdict(source).items()} for source in answer.sources]
+    told = {"answer": given, "stop_reason": str(episode.stop_reason), "sources": sources, "seconds": round(episode.seconds, 3)}
+    return {**told, "version": answer.version, "index_key": answer.index_key}
+
+
+def _finish(episode: Episode) -> str:
+    return "length" if episode.stop_reason in (StopReason.MAX_TURNS, StopReason.MAX_TOKENS) else "stop"
+
+
+def _count(episode: Episode) -> CompletionUsage:
+    """Count tokens: what was read, tool results included, and what was written; zeros for what has no tokens."""
+    read = len(episode.prompt_ids) + sum(len(turn.context_ids) for turn in episode.turns)
+    return CompletionUsage(prompt_tokens=read, completion_tokens=episode.sampled_tokens, total_tokens=read + episode.sampled_tokens)
+
+
+def describe_model(created: int) -> dict[str, Any]:
+    """Describe the one model, as `/v1/models` lists it."""
+    return Model(id=MODEL, created=created, object="model", owned_by=OWNER).model_dump()

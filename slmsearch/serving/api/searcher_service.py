@@ -1,0 +1,199 @@
+"""The searcher as a service: who plays, what waits, and when it ends."""
+
+import logging
+import threading
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+
+from slmsearch.config import ServiceConfig
+from slmsearch.episodes.episode import ToolCall
+from slmsearch.errors import SlmSearchError
+from slmsearch.serving.api.metrics import ABANDONED, SERVED_CALL, ServiceMetrics
+from slmsearch.serving.api.player import OnAnswer, Player
+from slmsearch.serving.api.playing import Answer, ServedCall, ServedPolicy, Step
+from slmsearch.serving.api.protocol import ApiError
+from slmsearch.serving.api.waiting import RETRY_S, AskedQuestion, WaitingQuestions
+
+FindNew = Callable[[str], ServedPolicy | None]
+"""The version that plays -> the one that should from now on, None where it is the same."""
+FOLLOW_SECONDS = 3.0
+"""Time between two looks for another version."""
+AGAIN_SECONDS = 60.0
+"""Time until a version that could not be loaded is tried again."""
+FULL_RETRY_S = 2
+CLOSE_SECONDS = 5.0
+"""Time that a look for another version may still take when the service ends."""
+_POLL_SECONDS = 0.05
+log = logging.getLogger(__name__)
+
+
+class SearcherService:
+    """Answers questions; its methods are called from the thread that started it, `ask` and `call` from the event loop."""
+
+    def __init__(
+        self,
+        served: ServedPolicy,
+        settings: ServiceConfig,
+        find_new: FindNew | None = None,
+        on_answer: OnAnswer | None = None,
+        spares: bool = True,
+    ) -> None:
+        """Start nothing yet.
+
+        Args:
+            served: what plays at first.
+            settings: length of the queue, deadline.
+            find_new: looks for another version to play; None leaves it at the first.
+            on_answer: told of each answer, must return at once.
+            spares: see `Player`.
+        """
+        self.settings = settings
+        self.waiting = WaitingQuestions(settings.queue)
+        self.metrics = ServiceMetrics(lambda: len(self.waiting))
+        self.created = int(time.time())
+        self._on_answer, self._find_new, self._spares = on_answer, find_new, spares
+        self._open: set[AskedQuestion] = set()
+        self._draining = threading.Event()
+        self._switching = threading.Lock()
+        """Who plays changes no more once `_draining` is set."""
+        self.player = self._make_player(served)
+        self._follower = threading.Thread(target=self._follow, name="follower", daemon=True)
+
+    def _make_player(self, served: ServedPolicy) -> Player:
+        return Player(served, self.waiting, self.metrics, self._switch, self._on_answer, self._spares)
+
+    def start(self, stop: threading.Event) -> None:
+        """Load the first policy; returns when it is loaded, or `stop` is set.
+
+        Raises:
+            SlmSearchError: it cannot be loaded.
+        """
+        self.player.start()
+        while not self.player.settled.wait(_POLL_SECONDS):
+            if stop.is_set():
+                return
+        if self.player.failure is not None:
+            raise self.player.failure
+        if self._find_new is not None:
+            self._follower.start()
+
+    @property
+    def state(self) -> str:
+        """`ready`, `loading`, or `stopping`."""
+        return "stopping" if self._draining.is_set() else "ready" if self.player.ready.is_set() else "loading"
+
+    @property
+    def version(self) -> str:
+        """Of the policy that plays."""
+        return self.player.served.version
+
+    async def ask(self, text: str) -> AsyncGenerator[Step | Answer, None]:
+        """Ask a question; gives its steps as they come, and last the answer.
+
+        Raises:
+            ApiError: it is not answered.
+        """
+        async with aclosing(self._events(text)) as events:
+            async for event in events:
+                assert not isinstance(event, ServedCall)
+                yield event
+
+    async def call(self, call: ToolCall) -> ServedCall:
+        """Call a tool of the searcher. It waits in the queue of the questions and is served before the next batch.
+
+        Raises:
+            ApiError: it was not called.
+        """
+        async with aclosing(self._events(call.argument, call)) as events:
+            event = await anext(events)
+        assert isinstance(event, ServedCall)
+        return event
+
+    async def _events(self, text: str, call: ToolCall | None = None) -> AsyncGenerator[Step | Answer | ServedCall, None]:
+        started = time.monotonic()
+        asked = AskedQuestion(text, started + self.settings.deadline_s, call)
+        outcome = ABANDONED
+        try:
+            self._accept(asked)
+            while True:
+                event = await asked.next()
+                if isinstance(event, Answer):
+                    outcome = str(event.episode.stop_reason)
+                    self.metrics.seconds.observe(time.monotonic() - started)
+                elif isinstance(event, ServedCall):
+                    outcome = SERVED_CALL
+                yield event
+                if not isinstance(event, Step):
+                    return
+        except ApiError as error:
+            outcome = error.code
+            raise
+        finally:
+            asked.abandoned = True
+            self._open.discard(asked)
+            self.metrics.requests.labels(outcome).inc()
+
+    def _accept(self, asked: AskedQuestion) -> None:
+        self._open.add(asked)  # before the look: `drain` looks the other way round
+        if self._draining.is_set():
+            raise ApiError(503, "stopping", "the service is stopping and takes no more questions; ask again later", retry_s=RETRY_S)
+        if not self.waiting.add(asked):
+            raise ApiError(
+                429, "queue_full", f"{self.settings.queue} questions wait already (service.queue); ask again", retry_s=FULL_RETRY_S
+            )
+
+    def drain(self) -> None:
+        """Take no more questions; returns when those taken are answered, or out of time."""
+        self._stop_taking()
+        end = time.monotonic() + self.settings.deadline_s
+        while self._open and time.monotonic() < end:
+            time.sleep(_POLL_SECONDS)
+
+    def close(self) -> None:
+        """End the processes; what is not answered by now is told that it broke."""
+        self._stop_taking()
+        if self._follower.is_alive():
+            self._follower.join(CLOSE_SECONDS)
+        if self.player.is_alive():
+            self.player.close()
+
+    def _switch(self, player: Player) -> None:
+        """Let a player that is loaded take the place of the one that played; called in its thread."""
+        with self._switching:
+            before = self.player
+            if self._draining.is_set() and player is not before:
+                player.retire()
+                return
+            if before is not player:
+                before.retire()  # first: it takes none of the questions that are asked from now on
+            self.player = player
+        self.metrics.show_model(player.served.version, player.index_key)
+        if before is not player:
+            log.warning("%s plays from now on, in the place of %s", player.served.version, before.served.version)
+
+    def _stop_taking(self) -> None:
+        with self._switching:
+            self._draining.set()
+
+    def _follow(self) -> None:
+        """Look for another version every few seconds, and load it beside the one that plays."""
+        assert self._find_new is not None
+        pause_s = FOLLOW_SECONDS
+        while not self._draining.wait(pause_s):
+            pause_s = FOLLOW_SECONDS
+            try:
+                served = self._find_new(self.version)
+            except Exception as error:
+                log.warning("no other version was looked for: %s", error, exc_info=not isinstance(error, SlmSearchError))
+                continue
+            if served is None:
+                continue
+            player = self._make_player(served)
+            player.start()
+            while not player.settled.wait(_POLL_SECONDS):
+                if self._draining.is_set() and player is not self.player:
+                    player.close()
+            if player.failure is not None:
+                pause_s = AGAIN_SECONDS
+                log.error("%s cannot be loaded, %s goes on: %s", served.version, self.version, player.failure)

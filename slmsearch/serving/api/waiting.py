@@ -1,0 +1,99 @@
+"""Questions that wait for the next batch. The event loop adds them, threads that play take them."""
+
+import asyncio
+import threading
+import time
+import uuid
+from collections import deque
+from dataclasses import dataclass, field
+
+from slmsearch.episodes.episode import ToolCall
+from slmsearch.errors import SlmSearchError
+from slmsearch.serving.api.playing import Answer, ServedCall, Step
+from slmsearch.serving.api.protocol import ApiError
+
+Event = Step | Answer | ServedCall | SlmSearchError
+"""What becomes of a question: its steps, then its answer or what broke; and of a call of a tool: its result, or what broke."""
+RETRY_S = 5
+"""After what broke; a child process is back by then."""
+
+
+@dataclass(eq=False, slots=True)
+class AskedQuestion:
+    """A question, or a call of a tool, and what is told to whoever asked it. Made in the event loop."""
+
+    text: str
+    """The question; of a call its argument."""
+    deadline: float
+    """Of `time.monotonic`."""
+    call: ToolCall | None = None
+    """None for a question."""
+    id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    abandoned: bool = False
+    """Nobody waits for the answer any more."""
+    _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
+    _events: "asyncio.Queue[Event]" = field(default_factory=asyncio.Queue)
+
+    def tell(self, event: Event) -> None:
+        """Hand over what came of it, from any thread."""
+        if not self.abandoned:
+            self._loop.call_soon_threadsafe(self._events.put_nowait, event)
+
+    async def next(self) -> Step | Answer | ServedCall:
+        """Wait for what comes next.
+
+        Raises:
+            ApiError: the deadline has passed, or what plays broke.
+        """
+        try:
+            async with asyncio.timeout(self.deadline - time.monotonic()):
+                event = await self._events.get()
+        except TimeoutError as error:
+            raise ApiError(
+                504, "deadline_exceeded", "the question was not answered in time (service.deadline_s); ask again later"
+            ) from error
+        if isinstance(event, SlmSearchError):
+            raise ApiError(503, "service_unavailable", f"the question was not answered: {event}; ask again", retry_s=RETRY_S) from event
+        return event
+
+
+class WaitingQuestions:
+    """A bounded queue."""
+
+    def __init__(self, limit: int) -> None:
+        """Hold at most `limit` questions."""
+        self._limit = limit
+        self._questions: deque[AskedQuestion] = deque()
+        self._changed = threading.Condition()
+
+    def __len__(self) -> int:
+        with self._changed:
+            self._drop_abandoned()
+            return len(self._questions)
+
+    def add(self, question: AskedQuestion) -> bool:
+        """Add a question; return False where the queue is full."""
+        with self._changed:
+            self._drop_abandoned()
+            if len(self._questions) >= self._limit:
+                return False
+            self._questions.append(question)
+            self._changed.notify_all()
+            return True
+
+    def take(self, most: int, timeout_s: float, retired: threading.Event | None = None, gap_s: float = 0.0) -> list[AskedQuestion]:
+        """Take the questions that have waited longest, once there are any; none where the time passes before, or who takes is retired.
+
+        More of them are waited for as long as one comes within `gap_s` after the other.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._questions, timeout_s)
+            while 0 < len(self._questions) < most and self._changed.wait(gap_s):
+                pass
+            if retired is not None and retired.is_set():
+                return []
+            self._drop_abandoned()
+            return [self._questions.popleft() for _ in range(min(most, len(self._questions)))]
+
+    def _drop_abandoned(self) -> None:
+        self._questions = deque(question for question in self._questions if not question.abandoned)

@@ -1,0 +1,269 @@
+"""What happens around every step: the report, the collapse monitor with the best weights, the checkpoint, the wish to stop."""
+
+import json
+import logging
+import math
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate.utils import broadcast_object_list
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from torch.nn.utils import get_total_norm
+from transformers import TrainerCallback
+
+from slmsearch.artifacts.files import replace_json
+from slmsearch.config import TrainConfig
+from slmsearch.errors import CheckpointError, TrainingError
+from slmsearch.training.files import prune_checkpoints, seal_checkpoint
+from slmsearch.training.monitor import ALONE, SCORINGS, CollapseMonitor, Scores, Suspicion, find_fall, mean_score
+from slmsearch.training.phase_timer import UPDATE, PhaseTimer
+from slmsearch.training.reports import HELD_OUT, NOT_A_NUMBER, Collapse, StepReport, make_report
+from slmsearch.training.rollout_bridge import RolloutBridge
+from slmsearch.training.samples import choose_samples, is_sampled
+
+logger = logging.getLogger(__name__)
+
+_TRL_NAMES = {
+    "loss": "loss",
+    "grad_norm": "optim/grad_norm",
+    "learning_rate": "optim/learning_rate",
+    "kl": "policy/kl_reference",
+    "policy/kl_sampler": "policy/kl_sampler",
+}
+"""TRL's names of what it measures itself -> the project's; its other metrics repeat what the episodes tell better."""
+
+
+STATE = "best.json"
+"""In every checkpoint: what this class knew when it was written."""
+WEIGHTS = "best.safetensors"
+"""In every checkpoint: the best weights so far."""
+_REMEDY = "delete the directory of that run and train anew"
+
+
+@dataclass(slots=True)
+class BestWeightsState:
+    """What must survive a kill."""
+
+    best_step: int = 0
+    best_score: float = float("-inf")
+    collapses: int = 0
+    """Collapses so far."""
+    scorings: list[Scores] = field(default_factory=list)
+    """The last ones that were no collapse."""
+
+
+class BestWeights:
+    """Scores the weights of a run by held-out reward now and then, remembers the best, and restores them.
+
+    Every training process keeps its own copy. Scores are the same in all of them (`RolloutBridge.score` gathers them), so all decide alike.
+    """
+
+    def __init__(self, model: Any, score: Callable[[], Scores]) -> None:
+        """Remember a model's trainable weights as they are; `score` plays the held-out questions with those in place."""
+        self._weights = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
+        self._score = score
+        self._best = self._copy()
+        self._considered = -1
+        self.state = BestWeightsState()
+        self.score_of = dict[int, float]()
+        """Mean held-out reward by the step at which the weights were scored in this process."""
+
+    def consider(self, step: int, sure: float = ALONE) -> Suspicion | None:
+        """Score the weights in place, unless that was done at this step, and remember them if they are better than the best.
+
+        Returns:
+            The fall, if the score lies `sure` standard errors below the earlier ones; such a scoring is not compared with later.
+        """
+        if step == self._considered:  # the last checkpoint and the end of training
+            return None
+        self._considered = step
+        scores = self._score()
+        fall = find_fall(self.state.scorings, scores, sure)
+        if fall is None:
+            self.state.scorings = [*self.state.scorings, scores][-SCORINGS:]
+        score = self.score_of[step] = mean_score(scores)
+        if score > self.state.best_score:
+            self._best = self._copy()
+            self.state.best_step, self.state.best_score = step, score
+        return fall
+
+    @torch.no_grad()
+    def restore(self) -> None:
+        """Put the best weights into the model."""
+        for name, weight in self._weights.items():
+            weight.copy_(self._best[name])
+
+    def save(self, directory: Path) -> None:
+        """Write the best weights and the state into a checkpoint."""
+        save_file(self._best, directory / WEIGHTS)
+        replace_json(directory / STATE, asdict(self.state))
+
+    def load(self, directory: Path) -> None:
+        """Read what `save` wrote.
+
+        Raises:
+            CheckpointError: it is not there or does not fit the model.
+        """
+        try:
+            self.state = BestWeightsState(**json.loads((directory / STATE).read_text(encoding="utf-8")))
+            best = load_file(directory / WEIGHTS)
+        except (OSError, ValueError, TypeError) as error:
+            raise CheckpointError(f"checkpoint {directory} lacks the best weights ({error}); {_REMEDY}") from error
+        if best.keys() != self._best.keys():
+            raise CheckpointError(f"checkpoint {directory} belongs to another model; {_REMEDY}")
+        self._best = {name: best[name].to(weight.device) for name, weight in self._weights.items()}
+
+    def _copy(self) -> dict[str, Tensor]:
+        return {name: weight.detach().clone() for name, weight in self._weights.items()}
+
+
+class StepCallback(TrainerCallback):
+    """Reports every step, watches for collapse, seals checkpoints, and stops when asked to."""
+
+    def __init__(
+        self,
+        bridge: RolloutBridge,
+        on_step: Callable[[StepReport], None],
+        should_stop: Callable[[], bool],
+        config: TrainConfig,
+        timer: PhaseTimer,
+    ) -> None:
+        """Set what is called.
+
+        Args:
+            bridge: source of a step's episodes and their metrics.
+            on_step: takes each report, on the main process only.
+            should_stop: asked after every step, on every process; True saves a checkpoint and ends training.
+            config: what is a step, what follows a collapse.
+            timer: counts the time.
+        """
+        self._bridge, self._on_step, self._should_stop = bridge, on_step, should_stop
+        self._config, self._monitor = config, CollapseMonitor(config.questions_per_step)
+        self._timer, self._started = timer, 0.0
+        self.best_weights: BestWeights | None = None
+        """Holds the best weights; set once there is a model."""
+
+    def watch(self, best_weights: BestWeights, past: list[StepReport], checkpoint: Path | None) -> None:
+        """Begin to watch a run, or go on from a checkpoint where a killed one stood; `past` are the reports of the steps that count."""
+        self.best_weights = best_weights
+        if checkpoint is None:
+            best_weights.consider(0)
+            return
+        best_weights.load(checkpoint)
+        for report in past:
+            suspicion = self._monitor.look(report.metrics)
+            if report.collapse is not None:
+                self._monitor.restart()
+            elif suspicion is not None:
+                self._monitor.dismiss()
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Start the clock."""
+        self._started = time.perf_counter()
+        self._timer.begin(UPDATE)
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
+        """Keep AdamW from moving the weights by its momentum in a step that has no gradient: no group told two episodes apart.
+
+        A weight without a gradient is left out, and so are its moments. Gradients are summed over all processes, so that all do alike.
+        """
+        gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
+        if not get_total_norm(gradients, math.inf):  # the largest, of all at once: a card is waited for once
+            model.zero_grad(set_to_none=True)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Stop the clock; save and stop if asked to."""
+        self._timer.end()
+        if self._should_stop():
+            control.should_save = control.should_training_stop = True
+
+    def on_log(
+        self,
+        args: Any,
+        state: Any,
+        control: Any,
+        logs: dict[str, float] | None = None,
+        optimizer: Any = None,
+        lr_scheduler: Any = None,
+        **_: Any,
+    ) -> None:
+        """Report the step; where it is a collapse, restore the best weights first.
+
+        Raises:
+            TrainingError: the loss is no longer a number, or the run has collapsed too often.
+        """
+        if not logs or "loss" not in logs:
+            return
+        measured = {ours: logs[theirs] for theirs, ours in _TRL_NAMES.items() if logs.get(theirs) is not None}
+        card = self._timer.card.metrics() if self._timer.card is not None else {}
+        metrics = {**self._bridge.metrics, **measured, **card, "time/step_s": time.perf_counter() - self._started}
+        broken = not math.isfinite(logs["loss"]) or not math.isfinite(logs.get("grad_norm", 0.0))
+        report, best = make_report(state.global_step, metrics), self.best_weights
+        if best is None and broken:
+            what = f"loss {logs['loss']}, gradient norm {logs.get('grad_norm')}"
+            raise TrainingError(f"{what} at step {state.global_step}: lower train.learning_rate")
+        if best is not None:
+            suspicion = self._find_collapse(best, report, broken, args.save_steps)
+            collapse = self._restore(best, suspicion, optimizer, lr_scheduler) if suspicion else None
+            scored = {HELD_OUT: best.score_of[report.step]} if report.step in best.score_of else {}
+            report = make_report(report.step, {**report.metrics, **scored}, collapse)
+        if report.collapse is not None:
+            logger.warning("step %d: %s", report.step, report.collapse.describe())
+        if state.is_world_process_zero:
+            sampled, played = is_sampled(report.step, state.max_steps), self._bridge
+            chosen = choose_samples(played.rows, played.episodes, self._config.group_size) if sampled else ()
+            self._on_step(replace(report, samples=chosen))
+        if best is not None and report.collapse is not None and best.state.collapses >= self._config.monitor.max_collapses:
+            raise TrainingError(
+                f"collapsed {best.state.collapses} times (last: {report.collapse.rule} at step {report.step}); "
+                f"the best weights are those of step {report.collapse.returned_to}: lower train.learning_rate"
+            )
+
+    def _find_collapse(self, best: BestWeights, report: StepReport, broken: bool, save_steps: int) -> Suspicion | None:
+        """Ask the monitor and, where a checkpoint is due or a fall of the reward is suspected, the held-out questions.
+
+        The main process suspects for all, so that all score or none does; what they then see is the same.
+        """
+        box = [(self._monitor.look(report.metrics), broken)]
+        broadcast_object_list(box, from_process=0)
+        suspicion, broken = box[0]
+        if broken:
+            return Suspicion(NOT_A_NUMBER, 0.0, 0.0)
+        if (suspicion is None and report.step % save_steps) or (suspicion is not None and not suspicion.confirm):
+            return suspicion
+        fall = best.consider(report.step, suspicion.confirm if suspicion else ALONE)
+        if fall is not None:
+            return suspicion or fall
+        if suspicion is not None:
+            self._monitor.dismiss()
+            logger.info("step %d: the reward fell to %.3g, held-out questions did not", report.step, suspicion.value)
+        return None
+
+    def _restore(self, best: BestWeights, suspicion: Suspicion, optimizer: Any, scheduler: Any) -> Collapse:
+        """Restore the best weights and lower the learning rate."""
+        factor = self._config.monitor.lr_factor
+        self._monitor.restart()
+        best.restore()
+        best.state.collapses += 1
+        for group in optimizer.param_groups:
+            group["lr"] *= factor
+        scheduler.base_lrs = [rate * factor for rate in scheduler.base_lrs]
+        optimizer.state.clear()  # moments of gradients that led astray
+        rate = optimizer.param_groups[0]["lr"]
+        return Collapse(suspicion.rule, suspicion.value, suspicion.limit, best.state.best_step, rate)
+
+    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Complete and seal the checkpoint just written, and delete the oldest; its weights were scored for the report."""
+        if torch.distributed.is_initialized():  # the other processes write their random state
+            torch.distributed.barrier()
+        if state.is_world_process_zero:
+            checkpoint = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+            if self.best_weights is not None:
+                self.best_weights.save(checkpoint)
+            seal_checkpoint(checkpoint, state.global_step)
+            prune_checkpoints(Path(args.output_dir))

@@ -1,0 +1,397 @@
+"""GRPO through TRL's `GRPOTrainer`: its arguments from `TrainConfig`, and the little that is added to it.
+
+Added: episodes from `RolloutBridge`; forward passes over trees of the rows instead of one padded block; the gap between
+sampler and trainer; a report per step; sealed checkpoints. The loss, the advantages and the adapter are TRL's and PEFT's.
+"""
+
+import copy
+import math
+import random
+from collections.abc import Sequence
+from contextlib import nullcontext
+from functools import partial
+from math import fsum
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from accelerate.utils import gather_object
+from datasets import Dataset
+from peft import LoraConfig, PeftModel
+from torch import Tensor
+from torch.nn.functional import pad
+from transformers import PrinterCallback, TrainerCallback
+from trl import GRPOConfig, GRPOTrainer
+
+from slmsearch.config import LoraSection, RunConfig, TrainConfig
+from slmsearch.corpus.questions import Question
+from slmsearch.environments.registry import environment_of
+from slmsearch.episodes.environment import Environment
+from slmsearch.errors import ConfigError
+from slmsearch.models.flex import to_device
+from slmsearch.processes.processor import trim_heap
+from slmsearch.training.fused_lora import fused_lora
+from slmsearch.training.losses import causal_of
+from slmsearch.training.parts import Unheard, cut_batch, lay_out
+from slmsearch.training.rollout_bridge import RolloutBridge, episode_reward
+from slmsearch.training.rows import find_distinct, only_needed, split_blocks, spread_values
+from slmsearch.training.trainer_samplers import engine_settings, vllm_takes
+from slmsearch.training.tree import ScoredTree, TreeCheck, check_tree, count_recomputed, run_block, score_tree, score_trees
+
+GAP = "policy/kl_sampler"
+"""Name of the gap between sampler and trainer."""
+NO_ADVANTAGE = 1e-6
+"""Advantages up to this size are rounding errors of a group whose rewards are all equal."""
+GAP_TOKENS = 1024
+"""Tokens of rows without advantage in an update from which on no further row of them is scored to measure the sampler's gap; each of its
+micro-batches has its share, and scores one row at least."""
+PATIENCE_S = 4 * 3600
+"""Longest that processes wait for each other: the first plays the pre-flight's groups while the others wait, and a judge may be slow.
+One that has died is noticed at once, by what has started them."""
+
+
+def num_steps(config: TrainConfig, num_questions: int) -> int:
+    """Count the optimiser steps of a run: as configured, or as many as `epochs` passes take."""
+    return config.steps or max(1, math.ceil(config.epochs * num_questions / config.questions_per_step))
+
+
+def order_questions(num_questions: int, num_rows: int, seed: int) -> list[int]:
+    """Draw the order of questions for a whole run: pass after pass over all of them, each pass shuffled anew.
+
+    Laid out in advance, because a sampler's state is not in the checkpoint and TRL would start over with its first pass.
+    """
+    chance = random.Random(f"question order {seed}")
+    order: list[int] = []
+    while len(order) < num_rows:
+        order += chance.sample(range(num_questions), num_questions)
+    return order[:num_rows]
+
+
+def make_dataset(questions: Sequence[Question], environment: Environment) -> Dataset:
+    """Make the data of a whole run: one row per question and step, as messages."""
+    train = environment.config.train
+    order = order_questions(len(questions), num_steps(train, len(questions)) * train.questions_per_step, train.seed)
+    prompts = [[dict(message) for message in environment.prompt(question)] for question in questions]
+    return Dataset.from_dict({"prompt": [prompts[i] for i in order]})
+
+
+def make_arguments(config: RunConfig, directory: Path, max_steps: int, use_cpu: bool) -> GRPOConfig:
+    """Translate the configuration into TRL's.
+
+    Raises:
+        ConfigError: the episodes of a step cannot be dealt out evenly.
+    """
+    train, vllm = config.train, config.train.vllm
+    episodes, micro_batches = train.questions_per_step * train.group_size, train.num_processes * train.accumulation
+    if episodes % micro_batches:
+        raise ConfigError(
+            f"{episodes} episodes a step cannot be split over {train.num_processes} processes x {train.accumulation} micro-batches: "
+            "change train.questions_per_step, train.group_size or train.accumulation"
+        )
+    return GRPOConfig(
+        output_dir=str(directory),
+        seed=train.seed,
+        max_steps=max_steps,
+        per_device_train_batch_size=episodes // micro_batches,
+        gradient_accumulation_steps=train.accumulation,
+        num_generations=train.group_size,
+        num_iterations=1,
+        shuffle_dataset=False,
+        learning_rate=train.learning_rate,
+        lr_scheduler_type=train.lr_schedule,
+        max_grad_norm=train.max_grad_norm,
+        temperature=train.temperature,
+        loss_type=train.loss,
+        scale_rewards=train.scale_rewards,
+        beta=train.kl_coef,
+        epsilon_high=0.28,
+        max_completion_length=environment_of(config).limits_of(config).max_episode_tokens,
+        disable_dropout=True,
+        gradient_checkpointing=train.gradient_checkpointing,
+        use_cpu=use_cpu,
+        bf16=not use_cpu and config.policy.dtype != "float32",
+        save_strategy="steps",
+        save_steps=train.checkpoint_steps,
+        logging_steps=1,
+        logging_nan_inf_filter=False,
+        report_to="none",
+        disable_tqdm=True,
+        dataloader_pin_memory=False,
+        ddp_find_unused_parameters=False,
+        ddp_broadcast_buffers=False,  # at every forward pass, of which one process may make more than another
+        ddp_timeout=PATIENCE_S,
+        use_vllm=vllm.mode != "off",
+        vllm_mode="colocate" if vllm.mode == "off" else vllm.mode,
+        vllm_server_base_url=vllm.base_url if vllm.mode == "server" else None,
+        vllm_gpu_memory_utilization=vllm.gpu_memory_frac,
+    )
+
+
+def make_adapter_config(lora: LoraSection) -> LoraConfig:
+    """Translate the adapter's settings into PEFT's."""
+    return LoraConfig(task_type="CAUSAL_LM", r=lora.r, lora_alpha=lora.alpha, lora_dropout=lora.dropout, target_modules=lora.target_modules)
+
+
+def compute_advantages(
+    rewards: Sequence[float | None], group_size: int, algorithm: Literal["rloo", "reinforce"], baseline: float
+) -> list[float]:
+    """Compute one advantage per episode as `train.algorithm` says; 0.0 where there is no reward or nothing to compare it with.
+
+        grpo        r - mean of the group                   what TRL computes
+        rloo        r - mean of the group's other episodes  = grpo x n / (n - 1), n episodes of the group having a reward
+        reinforce   r - a constant                          needs no group
+
+    All three share TRL's loss: with one update per batch the ratio is 1 and its gradient is the policy gradient's. TRL's own RLOO
+    trainer takes no rollouts from outside. Sources: GRPO: Shao et al. 2024 (DeepSeekMath), without the division by the standard
+    deviation (Liu et al. 2025, Dr. GRPO). RLOO: Kool et al. 2019, Ahmadian et al. 2024. REINFORCE: Williams 1992.
+
+    Args:
+        rewards: of all groups, group after group; None for an episode that has none and must teach nothing.
+        group_size: episodes per group.
+        algorithm: how.
+        baseline: the constant that `reinforce` subtracts.
+    """
+    if algorithm == "reinforce":
+        return [0.0 if reward is None else reward - baseline for reward in rewards]
+    advantages = []
+    for start in range(0, len(rewards), group_size):
+        group = rewards[start : start + group_size]
+        known = [reward for reward in group if reward is not None]
+        total = fsum(known)
+        for reward in group:
+            others = len(known) - 1
+            advantages.append(0.0 if reward is None or others < 1 else reward - (total - reward) / others)
+    return advantages
+
+
+class SearchTrainer(GRPOTrainer):
+    """`GRPOTrainer` that computes only what its loss needs, knows other advantages, and measures the gap between sampler and trainer.
+
+    Of a batch of episodes most is idle weight: padding (lengths differ by a factor of five), tool text (needs no
+    log-probabilities), groups without advantage (no gradient), and repetitions (a sure policy plays a question the same way
+    several times). Leaving it out changes neither loss nor gradient.
+    """
+
+    search: TrainConfig
+    """Which advantages."""
+    bridge: RolloutBridge
+    """Knows the rewards of the last batch."""
+    tree_check: TreeCheck | None = None
+    """Whether updates go over trees; None: not known yet."""
+    nodes_per_part = 0
+    """Nodes of a batch that go forward and backward together, see `parts.py`; 0: all of a micro-batch."""
+    _needed: Tensor | None = None
+    """Completion tokens whose log-probabilities the loss being computed will use (rows x tokens); None: all."""
+    _trees: list[ScoredTree] | None = None
+    """Trees that answer for them, where they are known."""
+    _policy_logprobs: Tensor | None = None
+
+    def train(self, *args: Any, **kwargs: Any) -> Any:
+        """Train as TRL does; on the CPU an adapter multiplies in as few passes over memory as there are products."""
+        with fused_lora(self.model) if self.args.use_cpu else nullcontext():
+            return super().train(*args, **kwargs)
+
+    def _generate(self, prompts: Any) -> Any:
+        """Have episodes played; TRL is told that vLLM has this step's weights, because `trainer_samplers` sees to that.
+
+        On the CPU what a phase or a micro-batch has freed is given back before the next: each keeps tensors of other sizes, which the
+        pieces could not hold (8.6 GiB after twelve steps of 16 x 8 episodes of SmolLM2; of 8 x 8 episodes 5.6 after eight, and 5.2 with
+        what `_compute_loss` gives back).
+        """
+        self._last_loaded_step = self.state.global_step
+        if self.args.use_cpu:
+            trim_heap()
+        return super()._generate(prompts)
+
+    def _generate_and_score_completions(self, inputs: Any) -> Any:
+        """Play and score a batch as TRL does, then put the configured algorithm's advantages in the place of GRPO's."""
+        output = super()._generate_and_score_completions(inputs)
+        width = output["completion_ids"].shape[1]
+        sampled = [row + [0] * (width - len(row)) for row in self.bridge.sampled_mask]
+        output["sampled_mask"] = torch.tensor(sampled, device=output["completion_ids"].device)
+        algorithm = self.search.algorithm
+        if algorithm != "grpo":
+            rewards = gather_object(self.bridge.rewards)
+            advantages = compute_advantages(rewards, self.search.group_size, algorithm, self.search.baseline)
+            first = self.accelerator.process_index * len(self.bridge.rewards)
+            own = advantages[first : first + len(self.bridge.rewards)]
+            output["advantages"] = torch.tensor(own, dtype=output["advantages"].dtype, device=output["advantages"].device)
+        return output
+
+    def _get_per_token_logps_and_entropies(
+        self, model: Any, input_ids: Tensor, attention_mask: Tensor, logits_to_keep: int, batch_size: int | None = None, **kwargs: Any
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """Score the needed tokens over trees of the rows; others get 0, and so do entropies, which nothing reads here.
+
+        The first batch is scored row by row, too; where the two differ, all are.
+        """
+        prompt_width = input_ids.shape[1] - logits_to_keep
+        needed = attention_mask.bool() if self._needed is None else pad(self._needed, (prompt_width, 0))
+        arguments = (model, input_ids, attention_mask, needed, logits_to_keep)
+        if self.has_trees(*arguments):
+            known = self._trees
+            logprobs = score_tree(self, *arguments) if known is None else score_trees(self, model, known, input_ids.shape)[:, prompt_width:]
+            entropies = torch.zeros_like(logprobs) if kwargs.get("compute_entropy") else None
+        else:
+            logprobs, entropies = self.score_rows(*arguments, **kwargs)
+        if logprobs.requires_grad:
+            self._policy_logprobs = logprobs.detach()
+        return logprobs, entropies, None
+
+    def has_trees(self, *batch: Any) -> bool:
+        """Say whether updates go over trees, which the first batch decides."""
+        if self.tree_check is None:
+            self.tree_check = check_tree(self, *batch)
+        return self.tree_check.passed
+
+    def score_rows(
+        self, model: Any, input_ids: Tensor, attention_mask: Tensor, needed: Tensor, logits_to_keep: int, **kwargs: Any
+    ) -> tuple[Tensor, Tensor | None]:
+        """Score the needed tokens as TRL's method does, each row once, in blocks of rows of similar length."""
+        prompt_width = input_ids.shape[1] - logits_to_keep
+        picked, place = find_distinct(input_ids, attention_mask, needed)
+        real = attention_mask.cpu()  # extents are read here: on a CUDA device each would wait for the block before
+        blocks, spans = [], split_blocks(picked, real)
+        recomputed = count_recomputed(causal_of(model), [int(real[rows].sum()) for rows in spans])
+        for number, span in enumerate(spans):
+            used, rows = real[span].any(0).nonzero(), to_device(span.numpy(), input_ids.device)
+            first, last = min(int(used[0]), prompt_width - 1), max(int(used[-1]), prompt_width)
+            kept, window = last + 1 - prompt_width, slice(first, last + 1)
+            block = (needed[rows, window], input_ids[rows, window], attention_mask[rows, window], kept)
+            scored = run_block(partial(self._score_block, *block, **kwargs), model, keep=number >= recomputed)
+            blocks.append([None if values is None else pad(values, (0, logits_to_keep - kept)) for values in scored[:2]])
+        logprobs, entropies = (spread_values(column, place) for column in zip(*blocks, strict=True))
+        assert logprobs is not None
+        return logprobs, entropies
+
+    def _score_block(self, needed: Tensor, input_ids: Tensor, attention_mask: Tensor, kept: int, model: Any, **kwargs: Any) -> Any:
+        return super()._get_per_token_logps_and_entropies(only_needed(model, needed), input_ids, attention_mask, kept, **kwargs)
+
+    def _compute_loss(self, model: Any, inputs: dict[str, Tensor]) -> Tensor:
+        """Compute TRL's loss, and from the log-probabilities it took the mean gap to the sampler's."""
+        if self.args.use_cpu:
+            trim_heap()
+        mask = (inputs["completion_mask"] * inputs["tool_mask"]).bool()
+        if self.beta == 0.0:
+            teaching = inputs["advantages"].abs() > NO_ADVANTAGE
+            inputs = {**inputs, "advantages": inputs["advantages"] * teaching}
+            mask = mask & teaching[:, None]
+            if not mask.any():  # the loss must still hang on the weights
+                mask[0, 0] = True
+        # What is left out is 0 in the log-probabilities below; against the others' real values a ratio would overflow, and inf x 0 is NaN.
+        others = ("old_per_token_logps", "ref_per_token_logps")
+        clean = {name: inputs[name].masked_fill(~mask, 0.0) for name in others if inputs.get(name) is not None}
+        left = self._choose_left(inputs, mask)
+        loss = (self._learn_in_parts if self.nodes_per_part else self._take_loss)(model, {**inputs, **clean}, mask)
+        if inputs.get("sampling_per_token_logps") is not None:
+            self._measure_gap(model, inputs, mask, left)
+        return loss
+
+    def _take_loss(self, model: Any, inputs: dict[str, Tensor], mask: Tensor, trees: list[ScoredTree] | None = None) -> Tensor:
+        """Compute TRL's loss from the log-probabilities of some completion tokens (rows x tokens)."""
+        self._needed, self._trees = mask, trees
+        try:
+            loss: Tensor = super()._compute_loss(model, inputs)
+        finally:
+            self._needed = self._trees = None
+        return loss
+
+    def _learn_in_parts(self, model: Any, inputs: dict[str, Tensor], mask: Tensor) -> Tensor:
+        """Take the loss of one part of the batch after the other and its gradients; return the sum, of which no gradient is left.
+
+        Nothing here waits for a card but the first look at the batch.
+        """
+        ids, real, needed = lay_out(inputs, mask)
+        over_trees = self.has_trees(model, ids, real, needed, mask.shape[1])
+        total, policy, accelerator = mask.new_zeros((), dtype=torch.float32), torch.zeros_like(mask, dtype=torch.float32), self.accelerator
+        with nullcontext() if self.args.use_cpu else fused_lora(model):
+            for rows, trees in cut_batch(model, ids, real, needed, self.nodes_per_part, over_trees):
+                part = {name: value[rows] if value.ndim else value for name, value in inputs.items()}
+                if self.beta == 0.0:
+                    self.accelerator = Unheard(accelerator)
+                try:
+                    loss = self._take_loss(model, part, mask[rows], trees)
+                finally:
+                    self.accelerator = accelerator
+                assert self._policy_logprobs is not None
+                policy[rows] = self._policy_logprobs.float()
+                total += loss.detach()
+                accelerator.backward(loss)
+        self._policy_logprobs = policy
+        return total.requires_grad_()
+
+    def _choose_left(self, inputs: dict[str, Tensor], mask: Tensor) -> Tensor | None:
+        """Choose tokens of rows without advantage by which the gap is measured, too (rows x tokens); None: there are none.
+
+        Groups without advantage are not in the loss (`mask`, rows x tokens), but a sampler that goes astray shows there, too. Where TRL had
+        the trainer's log-probabilities computed before the loss (vLLM), those of all tokens are there.
+        """
+        if inputs.get("sampling_per_token_logps") is None or inputs.get("old_per_token_logps") is not None:
+            return None
+        left = inputs["sampled_mask"].bool() & ~mask
+        tokens = torch.where(left.any(1), inputs["prompt_mask"].sum(1) + inputs["completion_mask"].sum(1), 0)
+        left &= (tokens.cumsum(0) - tokens < GAP_TOKENS / self.args.gradient_accumulation_steps)[:, None]
+        return left if left.any() else None
+
+    @torch.no_grad()
+    def _measure_gap(self, model: Any, inputs: dict[str, Tensor], mask: Tensor, left: Tensor | None) -> None:
+        """Measure the mean gap between the sampler's log-probabilities and the trainer's over sampled tokens; see `_choose_left`."""
+        measured = inputs["sampled_mask"].bool()
+        policy = inputs.get("old_per_token_logps")
+        if policy is None:
+            policy = self._policy_logprobs
+            assert policy is not None
+            if left is not None:
+                policy = torch.where(mask, policy, self._score(model, inputs, left))
+            measured = measured & (mask if left is None else mask | left)
+        gap = ((inputs["sampling_per_token_logps"] - policy) * measured).sum()
+        total = self.accelerator.reduce(torch.stack([gap, measured.sum().to(gap.dtype)]), reduction="sum")
+        self._metrics["train"][GAP].append(total[0] / total[1].clamp(min=1))  # read in `log`, when the card is done
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Log as TRL does, and what lies on the device until then."""
+        metrics = self._metrics["train"]
+        if GAP in metrics:
+            metrics[GAP] = [float(gap) for gap in metrics[GAP]]
+        super().log(logs, start_time)
+
+    def _score(self, model: Any, inputs: dict[str, Tensor], needed: Tensor) -> Tensor:
+        """Compute the log-probabilities of some completion tokens (rows x tokens); the others get 0."""
+        ids, real, _ = lay_out(inputs, needed)
+        self._needed = needed
+        try:
+            return self._get_per_token_logps_and_entropies(model, ids, real, needed.shape[1])[0]
+        finally:
+            self._needed = None
+
+    def create_model_card(self, *args: Any, **kwargs: Any) -> None:
+        """Write none: TRL would write one at every checkpoint."""
+
+
+def make_trainer(model: Any, tokenizer: Any, bridge: RolloutBridge, arguments: GRPOConfig, callback: TrainerCallback) -> SearchTrainer:
+    """Put the trainer together; a model that already carries an adapter goes on with that one."""
+    config = bridge.environment.config
+    # TRL would parse whole episodes by a response template; a model that is saved keeps its own.
+    tokenizer = copy.copy(tokenizer)
+    tokenizer.response_template = None
+    adapter = make_adapter_config(config.train.lora) if config.train.method == "lora" and not isinstance(model, PeftModel) else None
+    with vllm_takes(**engine_settings(model, config, arguments.use_cpu)):
+        trainer = SearchTrainer(
+            model=model,
+            reward_funcs=episode_reward,
+            args=arguments,
+            train_dataset=make_dataset(list(bridge.questions.values()), bridge.environment),
+            processing_class=tokenizer,
+            peft_config=adapter,
+            rollout_func=bridge,
+            callbacks=[callback],
+        )
+    if config.train.vllm.mode == "colocate" and not arguments.use_cpu:
+        trainer.vllm_generation.llm.sleep(level=1)
+    trained: Any = trainer.model
+    for weight in trained.parameters():
+        if weight.requires_grad:  # TRL makes bfloat16 of an adapter on 4-bit weights, in which a small step is lost; moments follow
+            weight.data = weight.data.float()
+    trainer.search, trainer.bridge = config.train, bridge
+    trainer.remove_callback(PrinterCallback)
+    return trainer

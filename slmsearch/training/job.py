@@ -1,0 +1,197 @@
+"""A training job, as data that one process writes and another reads, and what says that it is done. Light.
+
+Secrets never reach the file: `TrainJob.to_json` leaves them out, and `process.py` hands them over apart.
+"""
+
+import json
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import NotRequired, TypedDict, cast
+
+from slmsearch.artifacts.directories import find_damage, hash_files, seal
+from slmsearch.artifacts.files import file_hash, read_json, replace_json
+from slmsearch.config import PolicyConfig, RunConfig, SftConfig
+from slmsearch.config.secrets import join_secrets, split_secrets
+from slmsearch.environments.registry import environment_of
+from slmsearch.environments.searcher.prompt import make_prompt
+from slmsearch.keys import content_key
+from slmsearch.models.hashes import model_hash, weights_file
+from slmsearch.training.files import ACCELERATE, ADAPTER, CHECKPOINTS, ERROR, LOCK, LOG, MANIFEST, STOP
+from slmsearch.training.phase_timer import CardUse
+
+TRAINING_VERSION = 9
+"""Part of every train key; raise it when the code changes what a training run computes."""
+
+START_VERSION = 6
+"""The same for the supervised start of a run."""
+
+CONTROL_VERSION = 8
+"""The same for the control."""
+
+PACKAGES = ("torch", "transformers", "trl", "peft")
+"""Their versions are part of every train key."""
+
+UNSEALED = (CHECKPOINTS, LOCK, LOG, ERROR, STOP, ACCELERATE)
+"""What may change, grow or go when training is done."""
+
+_NOT_TRAINED_ON = {"checkpoint_steps", "preflight", "twins_frac"}
+"""Settings of a training run that do not change the adapter it ends with, or stand among the parts of its environment."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainJob:
+    """Everything a training process needs."""
+
+    directory: Path
+    """Where adapter, checkpoints and reports go: `<data_dir>/training/<train_key>`."""
+    corpora_dir: Path
+    corpus_digest: str
+    index_dir: Path
+    index_key: str
+    train_key: str
+    config: RunConfig
+
+    def to_json(self) -> str:
+        """Write the job, without secrets."""
+        plain, _ = split_secrets(self.config)
+        fields = {name: str(getattr(self, name)) for name in self.__slots__ if name != "config"}
+        return json.dumps({**fields, "config": plain}, indent=2, sort_keys=True) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str, secrets: dict[str, str] | None = None) -> "TrainJob":
+        """Read a job and put the secrets (dotted path to value) back into its config."""
+        fields = json.loads(text)
+        config = join_secrets(fields.pop("config"), secrets or {})
+        for name in ("directory", "corpora_dir", "index_dir"):
+            fields[name] = Path(fields[name])
+        return cls(**fields, config=config)
+
+
+def make_job(config: RunConfig, corpus_digest: str, index_key: str) -> TrainJob:
+    """Make the job of a run: its train key and the directories under `paths.data_dir`."""
+    key, paths = train_key(config, corpus_digest, index_key), config.paths
+    return TrainJob(paths.training / key, paths.corpora, corpus_digest, paths.index, index_key, key, config)
+
+
+def train_key(config: RunConfig, corpus_digest: str, index_key: str) -> str:
+    """Hash everything that decides what a training run ends with, except the machine."""
+    return content_key(**train_sources(config, corpus_digest, index_key))
+
+
+def train_sources(config: RunConfig, corpus_digest: str, index_key: str) -> dict[str, object]:
+    """Collect everything that decides what a training run ends with, except the machine."""
+    policy = config.policy
+    return {
+        "version": TRAINING_VERSION,
+        "packages": {name: version(name) for name in PACKAGES},
+        "corpus": corpus_digest,
+        "policy": {
+            "model": model_hash(policy.model),
+            "adapter": model_hash(policy.adapter) if policy.adapter else "",
+            "dtype": "nf4" if policy.load_in_4bit else policy.dtype,
+            **_template_part(policy),
+        },
+        "train": config.train.key_parts(exclude=_NOT_TRAINED_ON),
+        **environment_of(config).train_parts(config, index_key),
+    }
+
+
+def start_key(config: RunConfig, digest: str) -> str | None:
+    """Name the supervised start of a run by what it is made from, None where it has none; nothing heavy is loaded."""
+    parts = environment_of(config).start_parts(config, digest)
+    if parts is None:
+        return None
+    return content_key(
+        version=START_VERSION,
+        model=model_hash(config.policy.model),
+        sft=config.sft.key_parts(),
+        lora=config.train.lora.key_parts() if config.sft.lora else None,
+        **({"adapter": model_hash(config.policy.adapter)} if config.policy.adapter else {}),
+        **_template_part(config.policy),
+        **parts,
+    )
+
+
+def control_key(config: RunConfig, model_key: str, train_key: str) -> str:
+    """Name the control of a run by what it is made from: where its steps follow from the time of a training, or its examples are of the
+    corpus, by that training, too."""
+    return content_key(
+        version=CONTROL_VERSION,
+        model=model_key,
+        sft=control_settings(config).key_parts(),
+        lora=config.train.lora.key_parts() if config.sft.lora else None,
+        top_k=config.retrieval.top_k,
+        max_tokens=config.searcher.max_episode_tokens,
+        prompt=[dict(message) for message in make_prompt("?", config.searcher)],
+        **({} if config.control.steps and config.sft.start == "none" else {"train_key": train_key}),
+    )
+
+
+def control_settings(config: RunConfig) -> SftConfig:
+    """Return the settings of the control, with one step where their number is to be measured.
+
+    Its stream of worlds is not the one the checkpoint saw. Its learning rate is a third of that of the checkpoint's own training, which
+    its cosine had brought to 0.
+    """
+    changes = {"steps": config.control.steps or 1, "learning_rate": config.sft.learning_rate / 3, "seed": config.sft.seed + 100}
+    return config.sft.model_copy(update=changes)
+
+
+def _template_part(policy: PolicyConfig) -> dict[str, object]:
+    return {"chat_template_kwargs": policy.chat_template_kwargs} if policy.chat_template_kwargs else {}
+
+
+class Manifest(TypedDict):
+    """What says that a training run is done, and of what."""
+
+    adapter_hash: str
+    """sha256 of the weights."""
+    adapter_files: dict[str, str]
+    """sha256 of each file; manifests of old have none."""
+    steps: int
+    seconds: float
+    """Time spent in steps over all attempts, loading included for the last one."""
+    spent: dict[str, float]
+    """Seconds of the last attempt by purpose, as `phase_timer.py` names them."""
+    card: NotRequired[dict[str, CardUse]]
+    """What its phases took of a CUDA card, where there was one."""
+    resumed_from: int
+    """Step the last attempt went on from; 0 if it started from the beginning."""
+    train_key: str
+    corpus_digest: str
+    index_key: str
+    base_model: str
+
+
+def write_manifest(
+    job: TrainJob, steps: int, seconds: float, resumed_from: int, phase_seconds: dict[str, float], card: dict[str, CardUse] | None = None
+) -> None:
+    """Write what says that training is done, and of what."""
+    adapter = job.directory / ADAPTER
+    facts: Manifest = {
+        "adapter_hash": file_hash(weights_file(adapter)),
+        "adapter_files": hash_files(adapter),
+        "steps": steps,
+        "seconds": round(seconds, 1),
+        "spent": phase_seconds,
+        "resumed_from": resumed_from,
+        "train_key": job.train_key,
+        "corpus_digest": job.corpus_digest,
+        "index_key": job.index_key,
+        "base_model": job.config.policy.model,
+    }
+    if card:
+        facts["card"] = card
+    replace_json(job.directory / MANIFEST, facts)
+    seal(job.directory, UNSEALED)
+
+
+def read_manifest(directory: Path) -> Manifest | None:
+    """Return the manifest of a finished training run; None if it is unfinished or a file of its adapter no longer agrees with it."""
+    adapter, manifest = directory / ADAPTER, cast(Manifest, read_json(directory / MANIFEST))
+    try:
+        files = manifest.get("adapter_files") or {weights_file(adapter).name: manifest["adapter_hash"]}
+        return manifest if find_damage(adapter, files) is None and files[weights_file(adapter).name] == manifest["adapter_hash"] else None
+    except (KeyError, TypeError, AttributeError):
+        return None

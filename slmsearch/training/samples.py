@@ -1,0 +1,79 @@
+"""The few episodes of a training that a person reads: the best and the worst of a group, and one of a group that taught nothing.
+
+They stand in the reports of some steps, spread over the run, so that even a long training leaves at most `SAMPLED_STEPS` times three.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any
+
+from slmsearch.episodes.episode import Episode
+from slmsearch.episodes.rows import EpisodeRow, row_from_dict
+from slmsearch.evaluate.store import episode_from_dict, episode_to_dict
+
+SAMPLED_STEPS = 20
+"""Steps of a training whose reports hold episodes, at most."""
+
+
+class SampleKind(StrEnum):
+    """Why an episode was chosen."""
+
+    BEST = "best"
+    """The highest reward of the group whose rewards differ most."""
+    WORST = "worst"
+    """The lowest reward of that group."""
+    ZERO_VARIANCE = "zero_variance"
+    """Of a group whose rewards are all equal."""
+
+
+@dataclass(frozen=True, slots=True)
+class SampledEpisode:
+    """One episode of a step, graded."""
+
+    kind: SampleKind
+    row: EpisodeRow
+    episode: Episode
+
+    def to_dict(self) -> dict[str, Any]:
+        """Turn it into JSON-serialisable values, without log-probabilities."""
+        return {"kind": self.kind.value, "row": asdict(self.row), "episode": episode_to_dict(self.episode)}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "SampledEpisode":
+        """Turn stored values back into one.
+
+        Raises:
+            ValueError, KeyError, TypeError: they are none.
+            EvaluationError: row or episode is damaged.
+        """
+        return cls(SampleKind(values["kind"]), row_from_dict(values["row"]), episode_from_dict(values["episode"]))
+
+
+def is_sampled(step: int, steps: int) -> bool:
+    """Say whether the report of a step (counted from 1) of so many holds episodes: the first, the last and some evenly between."""
+    every = max(1, math.ceil((steps - 1) / (SAMPLED_STEPS - 1)))
+    return (step - 1) % every == 0 or step == steps
+
+
+def choose_samples(rows: Sequence[EpisodeRow], episodes: Sequence[Episode], group_size: int) -> tuple[SampledEpisode, ...]:
+    """Choose at most one episode of each kind from a step.
+
+    Args:
+        rows: graded, group after group; failed ones do not count, nor does a group that is not whole at the end.
+        episodes: one per row.
+        group_size: episodes per group.
+    """
+    whole = [range(start, start + group_size) for start in range(0, len(rows) - group_size + 1, group_size)]
+    groups = [graded for group in whole if len(graded := [i for i in group if not rows[i].failed]) > 1]
+    rewards = [[rows[i].reward for i in group] for group in groups]
+    spreads = [max(values) - min(values) for values in rewards]
+    chosen: dict[SampleKind, int] = {}
+    if any(spreads):
+        widest = groups[spreads.index(max(spreads))]
+        chosen[SampleKind.BEST] = max(widest, key=lambda i: rows[i].reward)
+        chosen[SampleKind.WORST] = min(widest, key=lambda i: rows[i].reward)
+    if 0.0 in spreads:
+        chosen[SampleKind.ZERO_VARIANCE] = groups[spreads.index(0.0)][0]
+    return tuple(SampledEpisode(kind, rows[i], episodes[i]) for kind, i in chosen.items())

@@ -1,0 +1,395 @@
+"""Train a model by supervision and publish it as a directory that `policy.model` can name.
+
+Three kinds of examples teach a model to play before it is trained by reward (`slmsearch sft`). Demonstrations of generated questions,
+and those of a source of the environment's (gold sections, a set of plans), are for a model that does not know the format. The model's
+own right episodes (rejection sampling) are for one that does. Small models need one of them: reward teaches nothing where no episode
+is ever right.
+
+The control of every training run is supervised training continued from the same checkpoint. It answers what reinforcement learning
+adds: same start, same scripted reader, at least the same minutes, all weights trained (the strongest form of it). Demonstrations are
+fresh ones of the reader that made the checkpoint, never the evaluated world.
+"""
+
+import hashlib
+import json
+import shutil
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from importlib.metadata import version
+from itertools import islice
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+from filelock import FileLock, Timeout
+from transformers import TrainerCallback, set_seed
+
+from slmsearch.artifacts.directories import replaced_directory
+from slmsearch.artifacts.files import read_json, replace_json
+from slmsearch.config import PolicyConfig, RunConfig
+from slmsearch.corpus.questions import Question
+from slmsearch.corpus.store import load_questions
+from slmsearch.environments.registry import environment_of
+from slmsearch.episodes.chat_renderer import ChatRenderer
+from slmsearch.episodes.environment import Environment
+from slmsearch.episodes.episode import Episode
+from slmsearch.episodes.sampler import Sampler, Sampling
+from slmsearch.errors import TrainingError
+from slmsearch.judge.qualify import require_qualified
+from slmsearch.keys import content_key
+from slmsearch.models.hashes import read_start
+from slmsearch.models.load import load_model, merge_adapter
+from slmsearch.processes.call import release_memory
+from slmsearch.sampling.torch_sampler import TorchSampler
+from slmsearch.training.encoding import Encoded, encode_demonstration, encode_episode, fits
+from slmsearch.training.files import scratch_of
+from slmsearch.training.job import CONTROL_VERSION, PACKAGES, START_VERSION, control_settings
+from slmsearch.training.sft import Facts, Lesson, OnLog, OnPhase, tell_nobody, train_sft
+from slmsearch.training.streams import demonstrated, in_turn, repeated, within_context
+
+DEMONSTRATIONS, OWN = "demonstrations", "own"
+TRIED_UPDATES, TRIED_S = 24, 30.0
+"""Updates of the control by whose time the number of its steps is chosen, and seconds after which no more are tried: 24 of SmolLM2 took
+six minutes."""
+FACTS, CONTROL_FACTS = "sft.json", "control.json"
+STEPS = "steps.json"
+"""In the scratch of a control: its steps, once they are measured."""
+SHOWN = 64
+"""Episodes of an endless stream that stand for it in the key of a training."""
+Say = Callable[[str], None]
+
+
+@contextmanager
+def writing_alone(out: Path, waits: bool = False) -> Iterator[None]:
+    """Be the only process that writes a model directory.
+
+    Raises:
+        TrainingError: another one writes it, and this one does not wait.
+    """
+    out.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(out.with_name(f".{out.name}.lock"))
+    try:
+        held = lock.acquire(timeout=-1 if waits else 0)
+    except Timeout as error:
+        raise TrainingError(f"another process is writing {out}; wait for its end, or write to another directory") from error
+    with held:
+        yield
+
+
+def load_student(policy: PolicyConfig, lora: bool) -> tuple[Any, Any]:
+    """Load the model that is to learn, all of it or an adapter, and its tokenizer.
+
+    All weights learn in float32, as their steps are smaller than what bfloat16 can hold. Below an adapter the weights lie as
+    `policy.dtype` says; where `policy.adapter` has to be merged into them first they are float32, too.
+    """
+    if lora and not policy.adapter:
+        return load_model(policy)
+    return load_model(policy.model_copy(update={"dtype": "float32", "load_in_4bit": policy.load_in_4bit and lora}))
+
+
+def teach(
+    config: RunConfig,
+    out: Path,
+    record: str,
+    prepare: Callable[[], Lesson],
+    on_log: OnLog | None = None,
+    on_phase: OnPhase = tell_nobody,
+    once: bool = False,
+) -> Facts:
+    """Train a model by supervision and publish it as a directory, replaced as a whole when everything is done.
+
+    With `sft.lora` an adapter learns. It is merged in float32 into weights loaded anew, so that nothing is rounded; they are saved as
+    float32, twice the size of bfloat16. Rounding them to bfloat16 would lose most of a small adapter.
+
+    A training that was killed goes on when it is called again for the same directory: its checkpoints lie beside it (`scratch_of`) until
+    the directory is published.
+
+    Args:
+        config: policy, shape of the adapter, gradient checkpointing.
+        out: model directory.
+        record: file in it for the facts.
+        prepare: loads the model and says what it is taught.
+        on_log: as in `train_sft`.
+        on_phase: likewise.
+        once: wait for another process that writes the same directory, and return the facts of a finished one as they are.
+
+    Returns:
+        Facts with steps and seconds, those of killed processes included.
+
+    Raises:
+        TrainingError: another process writes the directory.
+    """
+    scratch = scratch_of(out)
+    with writing_alone(out, waits=once):
+        if not (once and (out / record).is_file()):
+            lesson = prepare()
+            started = time.perf_counter()
+            with replaced_directory(out, sealed=True) as temporary:
+                model, earlier_s = _train(config, lesson, scratch, on_log, on_phase)
+                model.save_pretrained(temporary)
+                lesson.tokenizer.save_pretrained(temporary)
+                seconds = round(earlier_s + time.perf_counter() - started, 1)
+                facts: Facts = {**lesson.facts, "steps": lesson.settings.steps, "seconds": seconds}
+                (temporary / record).write_text(json.dumps(facts, indent=2) + "\n")
+                if lesson.card is not None:
+                    (temporary / "README.md").write_text(lesson.card(facts))
+        shutil.rmtree(scratch, ignore_errors=True)
+        found: Facts = json.loads((out / record).read_text())
+    return found
+
+
+def _train(config: RunConfig, lesson: Lesson, scratch: Path, on_log: OnLog | None, on_phase: OnPhase) -> tuple[Any, float]:
+    """Train the model, or an adapter of it that is then merged; return what is to be saved, and the seconds of killed processes."""
+    lesson = with_adapter(config, lesson)
+    earlier_s = train_sft(lesson, scratch, on_log, config.train.gradient_checkpointing, key=_key_of(config, lesson), on_phase=on_phase)
+    model = lesson.model
+    if lesson.settings.lora:
+        model.save_pretrained(scratch / "adapter")
+        release_memory()
+        base, _ = load_model(config.policy.model_copy(update={"dtype": "float32", "load_in_4bit": False, "device": "cpu"}))
+        model = merge_adapter(base, str(scratch / "adapter"))
+    return model, earlier_s
+
+
+def _key_of(config: RunConfig, lesson: Lesson) -> str:
+    """Name a training by what it is made from: with other settings, weights or episodes, what was killed is not gone on with."""
+    digest = hashlib.sha256()
+    for encoded in islice(lesson.stream(), lesson.facts.get("episodes") or SHOWN):
+        digest.update(np.array([encoded.ids, encoded.labels]).tobytes())
+    for name, weight in lesson.model.named_parameters():
+        digest.update(repr((name, weight.shape, weight.dtype, float(weight.detach().float().sum()))).encode())
+    return content_key(
+        versions=[START_VERSION, CONTROL_VERSION, *map(version, PACKAGES)],
+        facts=lesson.facts,
+        settings=lesson.settings.key_parts(),
+        even=lesson.even,
+        lora=config.train.lora.key_parts() if lesson.settings.lora else None,
+        content=digest.hexdigest(),
+    )
+
+
+def with_adapter(config: RunConfig, lesson: Lesson) -> Lesson:
+    """Put an adapter on the model where one is to learn; its first weights follow from the seed."""
+    if not lesson.settings.lora:
+        return lesson
+    from peft import get_peft_model
+
+    from slmsearch.training.grpo import make_adapter_config
+
+    set_seed(lesson.settings.seed)
+    return replace(lesson, model=get_peft_model(lesson.model, make_adapter_config(config.train.lora)))
+
+
+def train_start(
+    config: RunConfig,
+    sources: Sequence[str],
+    out: Path,
+    say: Say = lambda text: None,
+    on_log: OnLog | None = None,
+    on_phase: OnPhase = tell_nobody,
+    once: bool = False,
+) -> Facts:
+    """Train `config.policy.model` by supervision and write the model that results.
+
+    Args:
+        config: `sft` says how, `train.limit` how many questions of one's own data.
+        sources: `demonstrations`, `own`, or one that the environment knows; of several, examples take turns. After `own`, another one
+            shows the questions that were played and never right alone.
+        out: model directory, replaced as a whole when everything is done.
+        say: told what is being done.
+        on_log: as in `train_sft`.
+        on_phase: likewise; also told of the questions played for `own`.
+        once: return what a finished directory says.
+
+    Raises:
+        TrainingError: no episode of the model's own was right, or no example fits.
+        CorpusError: a set of examples is missing or has other columns.
+        ModelError: an example is longer than the model's context.
+        PreflightError: the judge that would say which are right has not passed its qualification.
+    """
+    return teach(config, out, FACTS, lambda: prepare_start(config, sources, say, on_phase), on_log, on_phase, once)
+
+
+def prepare_start(config: RunConfig, sources: Sequence[str], say: Say, on_phase: OnPhase = tell_nobody) -> Lesson:
+    """Load the model and say what it is taught; see `train_start`."""
+    environment = environment_of(config)
+    even = environment.tiny is not None and environment.tiny.even and not config.sft.batch_size
+    if OWN in sources:
+        require_qualified(config.judge, config.paths.data_dir)
+    model, tokenizer = load_student(config.policy, config.sft.lora)
+    renderer = ChatRenderer(tokenizer, config.searcher.tool_role)
+    fresh = config.sft.model_copy(update={"seed": config.sft.seed + environment.start_seed})
+    kept, left_out = dict[str, list[Encoded]](), Counter[str]()
+    wrong: Mapping[str, Episode] | None = None
+    for source in sources:
+        if source == DEMONSTRATIONS:
+            continue
+        if source == OWN:
+            sampler = TorchSampler(model.eval(), tokenizer, config.searcher.tool_role)
+            found, wrong = _own_episodes(config, sampler, say, on_phase)
+            missed = Counter[str]()
+        else:
+            shown, missed = environment.examples(config, source, wrong)
+            if wrong is not None and not shown:
+                continue  # the model knows all of it
+            found = [encode_demonstration(demonstration, renderer, config) for demonstration in shown]
+        kept[source] = list(within_context(model, _keep_fitting(config, found, missed, source, say)))
+        left_out += missed
+    listed = [encoded for found in kept.values() for encoded in found]
+    endless = DEMONSTRATIONS in sources
+    count = None if endless else len(listed)
+    began = read_start(config.policy.model).get("start", config.policy.model)  # a start goes on from another one's adapter
+    taught = "+".join(source for source in sources if source == DEMONSTRATIONS or source in kept)
+    facts: Facts = {"source": taught, "episodes": count, "start": began}
+    if kept:
+        facts["left_out"] = dict(+left_out)
+    settings = config.sft if count is None else environment.sft_settings(config, count)
+
+    def stream() -> Iterator[Encoded]:
+        streams = [repeated(listed, config.sft.seed)] if listed else []
+        return in_turn([*streams, demonstrated(renderer, config, fresh)] if endless else streams)
+
+    return Lesson(model, tokenizer, settings, stream, facts, even)
+
+
+def train_control(config: RunConfig, out: Path, seconds: float, on_log: OnLog | None = None, on_phase: OnPhase = tell_nobody) -> Facts:
+    """Continue supervised training from `config.policy.model` on what it began with; what a finished directory says is returned as it is.
+
+    Args:
+        config: run; `control` says how long, `sft` how demonstrations are made.
+        out: model directory to write, complete or absent.
+        seconds: of the training that it stands beside.
+        on_log: as in `train_sft`.
+        on_phase: likewise.
+    """
+    settings = control_settings(config)
+
+    def prepare(steps: int) -> Lesson:
+        model, tokenizer = load_student(config.policy.model_copy(update={"adapter": None}), settings.lora)
+        renderer = ChatRenderer(tokenizer, config.searcher.tool_role)
+        lesson = Lesson(model, tokenizer, settings.model_copy(update={"steps": steps}), lambda: demonstrated(renderer, config, settings))
+        if config.sft.start == "none":
+            return lesson
+        shown, left_out = environment_of(config).examples(config, "gold")
+        found = [encode_demonstration(demonstration, renderer, config) for demonstration in shown]
+        kept = _keep_fitting(config, found, left_out, "gold", lambda text: None)
+        return replace(lesson, stream=lambda: repeated(kept, settings.seed))
+
+    def prepare_measured() -> Lesson:
+        measured = scratch_of(out) / STEPS
+        steps: int = config.control.steps or read_json(measured).get("steps", 0)
+        if not steps:
+            times = UpdateTimes()
+            with TemporaryDirectory() as scratch:
+                train_sft(with_adapter(config, prepare(TRIED_UPDATES)), Path(scratch), callbacks=[times])
+            steps = max(1, round((seconds - times.total) / times.usual))
+            measured.parent.mkdir(exist_ok=True)
+            replace_json(measured, {"steps": steps})  # one that was killed goes on with as many
+        return prepare(steps)
+
+    return teach(config, out, CONTROL_FACTS, prepare_measured, on_log, on_phase, once=True)
+
+
+def measure_speed(config: RunConfig) -> dict[str, float]:
+    """Train the supervised start for some updates and throw it away; return the fields of a `Speed`.
+
+    Raises:
+        TrainingError, ModelError: see `train_start`.
+    """
+    *_, source = environment_of(config).start_sources(config)  # gold after own: nothing is played for it
+    lesson, times = prepare_start(config, [source], lambda text: None), UpdateTimes()
+    with TemporaryDirectory() as scratch:
+        train_sft(with_adapter(config, lesson), Path(scratch), callbacks=[times])
+    return {"update_s": times.usual, "examples": lesson.facts["episodes"] or 0}
+
+
+class UpdateTimes(TrainerCallback):
+    """Takes the time of each update."""
+
+    def __init__(self) -> None:
+        self._times: list[float] = []
+        self._started = 0.0
+
+    @property
+    def total(self) -> float:
+        """Seconds of all updates."""
+        return sum(self._times)
+
+    @property
+    def usual(self) -> float:
+        """Median seconds of an update, without the first ones, in which kernels are made."""
+        return median(self._times[len(self._times) // 4 :])
+
+    def on_step_begin(self, *_: Any, **__: Any) -> None:
+        """Start the clock."""
+        self._started = time.perf_counter()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Stop the clock, and the training once it has told enough."""
+        self._times.append(time.perf_counter() - self._started)
+        control.should_training_stop |= self.total >= TRIED_S and len(self._times) > 1
+
+
+def _keep_fitting(config: RunConfig, found: Sequence[Encoded], left_out: Counter[str], source: str, say: Say) -> list[Encoded]:
+    environment = environment_of(config)
+    limits = environment.limits_of(config)
+    as_written = source == OWN and limits.max_example_tokens is None  # the policy's own episodes end within its limits
+    kept = [encoded for encoded in found if as_written or fits(encoded, limits)]
+    left_out["too long"] = len(found) - len(kept)
+    reasons = ", ".join(f"{count} {reason}" for reason, count in left_out.most_common() if count) or "none"
+    say(f"{len(kept)} examples; left out: {reasons}")
+    if not kept:
+        raise TrainingError(f"no example is left ({reasons}): {environment.example_advice or f'raise {limits.settings[0]}'}")
+    return kept
+
+
+def _own_episodes(config: RunConfig, sampler: TorchSampler, say: Say, on_phase: OnPhase) -> tuple[list[Encoded], dict[str, Episode]]:
+    """Play training questions, see `sample_own`; return the right episodes, and one of each other question by its text."""
+    corpora_dir = config.paths.corpora
+    digest = environment_of(config).build_data(config, corpora_dir)
+    environment = environment_of(config).open(config, digest)
+    asked = environment.to_train_on(load_questions(corpora_dir, digest).get(config.train.split, []))
+    questions = asked[: config.train.limit or config.sft.own_questions]
+    environment.sample_base_with(lambda: nullcontext(sampler))
+    kept, others = sample_own(questions, environment, sampler, on_phase)
+    right = {episode.question_id for episode in kept}
+    say(f"{len(kept)} right episodes on {len(right)} of {len(questions)} questions")
+    if not kept:
+        raise TrainingError(
+            "no episode of the model's own was right: begin with `slmsearch sft --from demonstrations` (planner.sft.source generated)"
+        )
+    texts = {question.id: question.question for question in questions}
+    wrong = {texts[episode.question_id]: episode for episode in others}
+    return [encode_episode(episode, sampler.renderer.end_id) for episode in kept], wrong
+
+
+def sample_own(
+    questions: Sequence[Question], environment: Environment, sampler: Sampler, on_phase: OnPhase = tell_nobody
+) -> tuple[list[Episode], list[Episode]]:
+    """Play questions several times and keep right episodes that no reward-hacking filter refuses, best reward first.
+
+    Of each question `SftConfig.own_tries` episodes are played, and at most `own_kept` different ones are kept. Beside them an episode of
+    each question without a right one is returned. `on_phase` is told of the questions played.
+    """
+    config, kept, others = environment.config, list[Episode](), list[Episode]()
+    tries = config.sft.own_tries
+    per_batch = max(1, config.evaluate.batch_size // tries)
+    for start in range(0, len(questions), per_batch):
+        batch = [question for question in questions[start : start + per_batch] for _ in range(tries)]
+        sampling = Sampling(config.train.temperature, config.sft.seed + start, environment.limits.max_turn_tokens)
+        episodes = environment.complete(batch, environment.play(batch, sampler, sampling))
+        rows = environment.grade(batch, episodes)
+        for first in range(0, len(batch), tries):
+            tried = range(first, first + tries)
+            right = [k for k in tried if not rows[k].failed and rows[k].correct and not rows[k].reward_parts.get("hacked")]
+            different = {tuple(episodes[k].completion_ids): k for k in reversed(right)}
+            best = sorted(different.values(), key=lambda k: (-rows[k].reward, k))
+            kept += [episodes[k] for k in best[: config.sft.own_kept]]
+            others += [] if right else [episodes[first]]
+        on_phase("own episodes", "questions", min(start + per_batch, len(questions)), len(questions))
+    return kept, others

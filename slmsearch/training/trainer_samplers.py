@@ -1,0 +1,209 @@
+"""Opens samplers over the weights being trained: torch in the same process, or vLLM."""
+
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from peft import PeftModel
+from peft.tuners.lora import Linear as LoraLinear
+from torch.nn import Linear, Parameter
+from trl.generation import vllm_generation
+from trl.generation.vllm_client import VLLMClient
+from trl.models import unwrap_model_for_generation
+
+from slmsearch.config import RunConfig
+from slmsearch.episodes.chat_renderer import ChatRenderer
+from slmsearch.episodes.sampler import Sampler
+from slmsearch.errors import ConfigError
+from slmsearch.models.known import split_commit
+from slmsearch.sampling.decoder import Decoder
+from slmsearch.sampling.engine_sampler import Engine, EngineSampler
+from slmsearch.sampling.torch_sampler import TorchSampler
+from slmsearch.sampling.vllm import LORA_RANKS, ColocatedEngine, ServedEngine, served_adapter
+from slmsearch.training.fused_lora import unchanged_adapters
+from slmsearch.training.memory import MERGE_UP_TO
+
+OpenSampler = Callable[[Any], AbstractContextManager[Sampler]]
+"""Trainer -> sampler that samples from its weights, for as long as the context lasts."""
+
+
+def open_torch_sampler(tokenizer: Any, tool_role: str) -> OpenSampler:
+    """Open a torch sampler over the very weights that are trained; what it has captured of a model on a card serves in later steps."""
+    renderer, decoder = ChatRenderer(tokenizer, tool_role), Decoder()
+
+    @contextmanager
+    def open_sampler(trainer: Any) -> Iterator[Sampler]:
+        with sampling_mode(trainer) as model:
+            yield TorchSampler(model, tokenizer, tool_role, renderer, decoder)
+
+    return open_sampler
+
+
+def open_base_sampler(tokenizer: Any, tool_role: str) -> OpenSampler:
+    """Open a torch sampler over the weights that training began from: the adapter is off while it writes.
+
+    Raises:
+        ConfigError: all weights are trained, so that nothing is frozen.
+    """
+    renderer, decoder = ChatRenderer(tokenizer, tool_role), Decoder()
+
+    @contextmanager
+    def open_sampler(trainer: Any) -> Iterator[Sampler]:
+        model = trainer.accelerator.unwrap_model(trainer.model)
+        if not isinstance(model, PeftModel):
+            raise ConfigError("planner.worker.kind base needs an adapter to switch off: set train.method to lora, or choose another worker")
+        with torch.no_grad(), _eval_mode(trainer), model.disable_adapter():
+            yield TorchSampler(model.get_base_model(), tokenizer, tool_role, renderer, decoder)
+
+    return open_sampler
+
+
+class AdapterClient(VLLMClient):
+    """TRL's client of a server that takes adapters, as files, and no weights."""
+
+    def init_communicator(self, device: Any = 0) -> None:
+        """Join no group for carrying weights."""
+
+
+@contextmanager
+def vllm_takes(**settings: Any) -> Iterator[None]:
+    """Have the engine or client that TRL's trainer makes meanwhile made with settings that TRL does not know, or knows otherwise."""
+    trl: Any = vllm_generation
+    if not hasattr(trl, "LLM"):  # vLLM is not installed, and TRL will say so
+        yield
+        return
+    engine, client = trl.LLM, trl.VLLMClient
+    trl.LLM = lambda **given: engine(**{**given, **settings})
+    if settings.get("enable_lora"):
+        trl.VLLMClient = AdapterClient
+    try:
+        yield
+    finally:
+        trl.LLM, trl.VLLMClient = engine, client
+
+
+def engine_settings(model: Any, config: RunConfig, use_cpu: bool) -> dict[str, object]:
+    """Collect what vLLM must be told about a loaded policy and TRL does not tell it; see `vllm_takes`. A CPU build has no sleep."""
+    _, commit = split_commit(config.policy.model)
+    settings: dict[str, object] = {"revision": commit, "tokenizer_revision": commit, "enable_sleep_mode": not use_cpu}
+    if config.train.method == "lora":
+        adapter: Any = model.peft_config["default"] if isinstance(model, PeftModel) else config.train.lora
+        settings |= {"enable_lora": True, "max_lora_rank": next((limit for limit in LORA_RANKS if limit >= adapter.r), LORA_RANKS[-1])}
+    if config.policy.dtype != "auto":  # vLLM would make float32 weights half as wide
+        settings["dtype"] = config.policy.dtype
+    return settings
+
+
+def open_vllm_sampler(tokenizer: Any, tool_role: str) -> OpenSampler:
+    """Sample from the vLLM engine that TRL's trainer has made or is connected to, with the weights as they are at that moment.
+
+    An adapter goes there as an adapter, in a directory of its own in memory, under a name of its own: merged into bfloat16 weights most
+    of a young adapter would be rounded away. Where all weights are trained TRL carries them over.
+
+    A colocated engine is awake only meanwhile; its sleep of level 1 keeps the base weights in main memory. Every process of training
+    has its own connection to a server, and its own copy of the adapter there: processes need not take the same number of turns.
+    """
+    numbers = itertools.count(1)
+
+    @contextmanager
+    def open_sampler(trainer: Any) -> Iterator[Sampler]:
+        generation = trainer.vllm_generation
+        model = trainer.accelerator.unwrap_model(trainer.model)
+        colocated = generation.mode == "colocate"
+        sleeps = colocated and trainer.accelerator.device.type != "cpu"
+        if not (colocated or hasattr(generation, "vllm_client")):  # TRL makes one in the first process only
+            generation.vllm_client = AdapterClient(base_url=generation.server_base_url, connection_timeout=generation.server_timeout)
+        if sleeps:
+            generation.llm.wake_up()
+        try:
+            with ExitStack() as stack:
+                engine: Engine
+                if isinstance(model, PeftModel):
+                    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+                    number = next(numbers)
+                    directory = Path(stack.enter_context(TemporaryDirectory(prefix="slmsearch-", dir=memory)))
+                    model.save_pretrained(str(directory), selected_adapters=["default"], save_embedding_layers=False)
+                    if colocated:
+                        engine = ColocatedEngine(generation.llm, directory, number)
+                    else:
+                        engine = stack.enter_context(served_adapter(generation.vllm_client, f"{directory.name}-{number}", directory))
+                else:
+                    generation.sync_weights()
+                    engine = ColocatedEngine(generation.llm) if colocated else ServedEngine(generation.vllm_client)
+                yield EngineSampler(engine, tokenizer, tool_role)
+        finally:
+            if sleeps:
+                generation.llm.sleep(level=1)
+
+    return open_sampler
+
+
+@contextmanager
+def sampling_mode(trainer: Any) -> Iterator[Any]:
+    """Put the trained model into its state for sampling: wrappers and gradient checkpointing off, eval mode, no gradients; then restore.
+
+    TRL calls `rollout_func` in train mode with gradients on.
+    """
+    unwrapping = unwrap_model_for_generation(trainer.model_wrapped, trainer.accelerator)
+    with torch.no_grad(), unwrapping as unwrapped, _eval_mode(trainer), merged(unwrapped) as model, unchanged_adapters(model):
+        yield model
+
+
+@contextmanager
+def _eval_mode(trainer: Any) -> Iterator[None]:
+    was_training = trainer.model.training
+    trainer.model.eval()
+    try:
+        with trainer.accelerator.autocast():
+            yield
+    finally:
+        trainer.model.train(was_training)
+
+
+@contextmanager
+def merged(model: Any) -> Iterator[Any]:
+    """Take PEFT's wrapper off; on a CPU merge the adapter into the weights of a model that is not large while it is sampled from, too.
+
+    A small model spends much of its time on the adapter's many little operations. PEFT's own merge and unmerge leave rounding
+    errors in the base weights at every step; here the untouched layers are restored. In bfloat16 what the policy says changes about as
+    much as by PEFT's own rounding (docs/benchmarks.md), and `policy/kl_sampler` shows it. On a CUDA device nothing is merged: in a graph
+    the little operations cost little, and merged weights lie elsewhere in every step, so that no graph could be kept.
+    """
+    if not isinstance(model, PeftModel):
+        yield model
+        return
+    base = model.get_base_model()
+    adapted = [(name, layer) for name, layer in base.named_modules() if isinstance(layer, LoraLinear)]
+    small = sum(weight.numel() for weight in base.parameters()) <= MERGE_UP_TO
+    if not small or not all(type(layer.base_layer) is Linear and _takes_merging(layer.base_layer.weight) for _, layer in adapted):
+        yield base
+        return
+    try:
+        for name, layer in adapted:
+            _replace(base, name, _merge(layer))
+        yield base
+    finally:
+        for name, layer in adapted:
+            _replace(base, name, layer)
+
+
+def _takes_merging(weight: torch.Tensor) -> bool:
+    return weight.device.type == "cpu" and weight.dtype in (torch.float32, torch.bfloat16)
+
+
+def _merge(layer: Any) -> Linear:
+    base = layer.base_layer.weight
+    weight = (base.float() + sum(layer.get_delta_weight(name).float() for name in layer.active_adapters)).to(base.dtype)
+    plain = Linear(layer.in_features, layer.out_features, bias=False, device="meta")
+    plain.weight, plain.bias = Parameter(weight, requires_grad=False), layer.base_layer.bias
+    return plain
+
+
+def _replace(model: torch.nn.Module, name: str, layer: torch.nn.Module) -> None:
+    parent, _, child = name.rpartition(".")
+    setattr(model.get_submodule(parent), child, layer)

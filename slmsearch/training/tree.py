@@ -1,0 +1,375 @@
+"""Rows of tokens as trees: what rows begin with alike goes through the model once, forward and backward.
+
+A node is a token after one history, a run the nodes that a row adds to those before it. Rows are sorted, so that nodes lie in preorder:
+every run is contiguous, and so is what a run and those below it hold. Linear layers go over all nodes at once. Attention does, too, on a
+CUDA device (`models/flex.py`); elsewhere it goes run by run over its own history, with runs put together where one masked call is cheaper
+than several (`plan_attention`).
+
+Shapes: R rows, T tokens of a row, C tokens of its completion, N nodes, D hidden size.
+"""
+
+import logging
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.attention.flex_attention import BlockMask
+from torch.utils.checkpoint import checkpoint
+
+from slmsearch.models.attention import ATTENTION, Call, Span
+from slmsearch.models.flex import to_device, tree_mask
+from slmsearch.training.losses import causal_of, token_losses
+from slmsearch.training.memory import CHECKED_TOKENS, KEPT_STATES, TOKENS_PER_BLOCK
+
+logger = logging.getLogger(__name__)
+
+CALL_COST = 1 << 19
+"""What a call of attention costs beside its pairs of query and key, in pairs times heads times head size: 0.15 ms of a core."""
+CLOSE, CLOSE_ON_AVERAGE = 1e-4, 5e-2
+"""Differences of log-probabilities between trees and rows up to which trees are taken: the largest in float32, and the mean where weights
+are rounded to fewer bits: of SmolLM2 in bfloat16 it was 0.012, a single token's differ by tenths, and a wrong tree by several."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """The nodes of some rows."""
+
+    ids: Tensor
+    """(N,) token of each node."""
+    depths: Tensor
+    """(N,) its position in its rows."""
+    nodes: tuple[NDArray[np.int64], ...]
+    """(T,) of each row: the node of each of its tokens."""
+    ancestry: "TreeAncestry"
+
+
+class _Run(NamedTuple):
+    """What a row adds."""
+
+    first: int
+    end: int
+    depth: int
+    """Of its first node."""
+    history: tuple[Span, ...]
+
+
+@dataclass(frozen=True)
+class TreeAncestry:
+    """What each node of a tree attends to; see `Ancestry`."""
+
+    runs: tuple[_Run, ...]
+    ends: NDArray[np.int64]
+    """(N,) one past the last node below each; of nodes that a tree is filled up with, below the first of them."""
+    width: int
+    device: torch.device | str
+
+    @cached_property
+    def calls(self) -> tuple[Call, ...]:
+        """Runs put into calls, and one of what the tree is filled up with."""
+        count, nodes = self.runs[-1].end, len(self.ends)
+        return (*plan_attention(self.runs, self.width, self.device), *([Call(count, nodes, (), None)] if nodes > count else []))
+
+    @cached_property
+    def mask(self) -> BlockMask:
+        """The same for one kernel."""
+        return tree_mask(self.ends, self.device)
+
+
+def build_trees(
+    rows: Sequence[Sequence[int]], most: int, width: int, device: torch.device | str = "cpu", multiple: int = 1
+) -> list[tuple[list[int], Tree]]:
+    """Build the trees of rows of token ids, in blocks of at most so many nodes; a longer row has a block of its own.
+
+    A block ends where rows have least in common, in its second half.
+
+    Args:
+        rows: none of them empty.
+        most: nodes of a block.
+        width: query heads times head size, which decides what a call of attention is worth.
+        device: of the tensors.
+        multiple: nodes of a tree are filled up to a multiple of it, with ones that belong to no row.
+
+    Returns:
+        For each tree the indices of its rows, in order, and the tree.
+    """
+    arrays = [np.asarray(row, dtype=np.int64) for row in rows]
+    order = sorted(range(len(rows)), key=lambda i: tuple(rows[i]))
+    shared = [0, *(_count_shared(arrays[a], arrays[b]) for a, b in pairwise(order))]
+    trees = []
+    while order:
+        sizes = np.cumsum([len(arrays[i]) - (same if n else 0) for n, (i, same) in enumerate(zip(order, shared, strict=True))])
+        end = int(np.searchsorted(sizes, most, side="right")) or 1
+        if end < len(order):
+            half = int(np.searchsorted(sizes, most // 2, side="right")) or 1
+            end = min(range(half, end + 1), key=lambda n: (shared[n], -n))
+        picked = order[:end]
+        trees.append((picked, _build([arrays[i] for i in picked], shared[:end], width, device, multiple)))
+        order, shared = order[end:], shared[end:]
+    return trees
+
+
+def _count_shared(a: NDArray[np.int64], b: NDArray[np.int64]) -> int:
+    """Count the tokens that two rows begin with alike."""
+    length = min(len(a), len(b))
+    different = np.flatnonzero(a[:length] != b[:length])
+    return int(different[0]) if len(different) else length
+
+
+def _build(rows: Sequence[NDArray[np.int64]], shared: Sequence[int], width: int, device: torch.device | str, multiple: int) -> Tree:
+    nodes: list[NDArray[np.int64]] = []
+    runs: list[_Run] = []
+    count, path = 0, tuple[Span, ...]()
+    total = sum(len(row) - same for row, same in zip(rows, [0, *shared[1:]], strict=True))
+    filled = total + -total % multiple
+    ids, depths, ends = np.zeros(filled, dtype=np.int64), np.zeros(filled, dtype=np.int64), np.full(filled, filled, dtype=np.int64)
+    for row, same in zip(rows, [0, *shared[1:]], strict=True):
+        new = len(row) - same
+        own = np.arange(count, count + new)
+        nodes.append(np.concatenate([nodes[-1][:same], own]) if nodes else own)
+        ends[nodes[-1]] = count + new
+        path = _cut(path, same)
+        if new:
+            runs.append(_Run(count, count + new, same, path))
+            path = (*path, (count, count + new))
+        count += new
+    for row, places in zip(rows, nodes, strict=True):
+        ids[places], depths[places] = row, np.arange(len(row))
+    return Tree(to_device(ids, device), to_device(depths, device), tuple(nodes), TreeAncestry(tuple(runs), ends, width, device))
+
+
+def _cut(path: tuple[Span, ...], length: int) -> tuple[Span, ...]:
+    """Keep the first nodes of a path."""
+    kept = []
+    for first, end in path:
+        if length <= 0:
+            break
+        kept.append((first, min(end, first + length)))
+        length -= end - first
+    return tuple(kept)
+
+
+def plan_attention(runs: Sequence[_Run], width: int, device: torch.device | str) -> list[Call]:
+    """Put runs that lie side by side into calls, so that pairs computed and calls together cost least.
+
+    A run by itself needs no mask: where it is longer than its history, attention over both without what lies ahead is cheaper than
+    a mask over a rectangle.
+    """
+    overhead, best, since = CALL_COST / width, [0.0], [0]
+    for end in range(1, len(runs) + 1):
+        costs = []
+        for first in range(end - 1, -1, -1):
+            history, own = runs[first].depth, runs[end - 1].end - runs[first].first
+            alone = first == end - 1
+            pairs = min((history + own) ** 2 / 2, own * (history + own)) if alone else own * (history + own)
+            costs.append((best[first] + overhead + pairs, first))
+            if not alone and pairs > best[end - 1] + overhead + own * own:  # longer ones only get dearer
+                break
+        cost, first = min(costs)
+        best.append(cost)
+        since.append(first)
+    calls, end = list[Call](), len(runs)
+    while end:
+        calls.append(_make_call(runs[since[end] : end], device))
+        end = since[end]
+    return calls[::-1]
+
+
+def _make_call(runs: Sequence[_Run], device: torch.device | str) -> Call:
+    first, end, history = runs[0].first, runs[-1].end, runs[0].history
+    if len(runs) == 1 and runs[0].depth <= end - first:
+        return Call(first, end, history, None)
+    depth = runs[0].depth
+    mask = torch.zeros(end - first, depth + end - first, dtype=torch.bool)
+    for run in runs:
+        rows = slice(run.first - first, run.end - first)
+        length = run.end - run.first
+        for start, stop in run.history:
+            if start >= first:
+                mask[rows, depth + start - first : depth + stop - first] = True
+        mask[rows, : min(depth, sum(stop - start for start, stop in run.history if start < first))] = True
+        mask[rows, depth + run.first - first : depth + run.end - first] = torch.ones(length, length, dtype=torch.bool).tril()
+    return Call(first, end, history, mask.to(device))
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredTree:
+    """Rows of a batch as a tree, with what is asked of it; all on the host but the tree."""
+
+    members: NDArray[np.int64]
+    """(M,) its rows in the batch."""
+    tree: Tree
+    pairs: NDArray[np.int64]
+    """(2, P) different pairs of a node and the token behind it."""
+    place: NDArray[np.int64]
+    """(A,) which pair answers what is asked."""
+    rows: NDArray[np.int64]
+    """(A,) whose token it is: an index of `members`."""
+    columns: NDArray[np.int64]
+    """(A,) where the token lies among the T."""
+
+
+def plan_scoring(
+    ids: NDArray[np.int64], real: NDArray[np.bool_], needed: NDArray[np.bool_], most: int, width: int, device: torch.device | str
+) -> list[ScoredTree]:
+    """Put the rows of a batch that have needed tokens into trees of at most so many nodes; see `score_tree` and `build_trees`.
+
+    Args:
+        ids: (R, T).
+        real: (R, T), False where padded.
+        needed: (R, T).
+        most: nodes of a tree.
+        width: see `build_trees`.
+        device: of the trees.
+    """
+    rows, wanted, picked = [], [], np.flatnonzero(needed.any(1))
+    for row in picked:
+        own, asked = ids[row][real[row]], np.flatnonzero(needed[row][real[row]])
+        rows.append(own[: asked[-1]])  # what stands behind the last needed token is not computed, nor that token itself
+        wanted.append((asked, own[asked], np.flatnonzero(needed[row])))
+    found = []
+    for members, tree in build_trees(rows, most, width, device):
+        parents = np.concatenate([tree.nodes[n][wanted[i][0] - 1] for n, i in enumerate(members)])
+        targets = np.concatenate([wanted[i][1] for i in members])
+        pairs, place = np.unique(np.stack([parents, targets]), axis=1, return_inverse=True)
+        columns = [wanted[i][2] for i in members]
+        whose = np.repeat(np.arange(len(members)), [len(own) for own in columns])
+        found.append(ScoredTree(picked[members], tree, pairs, place, whose, np.concatenate(columns)))
+    return found
+
+
+def score_tree(trainer: Any, model: Any, input_ids: Tensor, attention_mask: Tensor, needed: Tensor, completion_tokens: int) -> Tensor:
+    """Compute log-probabilities of needed tokens over trees of the rows that have any.
+
+    Args:
+        trainer: TRL's; its temperature and autocast are taken.
+        model: as trained, wrappers and all.
+        input_ids: (R, T), prompts padded on the left, completions on the right.
+        attention_mask: (R, T), 0 where padded.
+        needed: (R, T), True for tokens of the last C.
+        completion_tokens: C.
+
+    Returns:
+        (R, C); 0 for tokens that are not needed.
+    """
+    ids, real, needs = (tensor.cpu().numpy() for tensor in (input_ids, attention_mask.bool(), needed))  # a wait for a card
+    trees = plan_scoring(ids, real, needs, TOKENS_PER_BLOCK, attention_width(causal_of(model)), input_ids.device)
+    return score_trees(trainer, model, trees, input_ids.shape)[:, -completion_tokens:]
+
+
+def score_trees(trainer: Any, model: Any, trees: Sequence[ScoredTree], shape: Sequence[int]) -> Tensor:
+    """Compute what is asked of the trees of a batch of this shape (R, T); see `score_tree`."""
+    causal = causal_of(model)
+    device, values, row_at, column_at = trees[0].tree.ids.device, [], [], []
+    recomputed = count_recomputed(causal, [len(scored.tree.ids) for scored in trees])
+    for number, scored in enumerate(trees):
+        chosen = to_device(scored.pairs, device)
+        with trainer.accelerator.autocast():
+            hidden = run_block(partial(tree_hidden, causal=causal, tree=scored.tree), model, keep=number >= recomputed)
+            losses = token_losses(causal, hidden[chosen[0]], chosen[1], trainer.temperature)
+        values.append(-losses[to_device(scored.place, device)])
+        row_at.append(scored.members[scored.rows])
+        column_at.append(scored.columns)
+    places = (to_device(np.concatenate(row_at), device), to_device(np.concatenate(column_at), device))
+    logprobs = torch.cat(values)
+    return logprobs.new_zeros(tuple(shape)).index_put(places, logprobs)
+
+
+def attention_width(causal: Any) -> int:
+    """Return a model's query heads times their size."""
+    shape = causal.config.get_text_config()
+    return int(shape.num_attention_heads * (getattr(shape, "head_dim", None) or shape.hidden_size // shape.num_attention_heads))
+
+
+def tree_inputs(causal: Any, tree: Tree) -> dict[str, Any]:
+    """Return what a model is called with to send a tree through it."""
+    return {
+        "input_ids": tree.ids[None],
+        "position_ids": tree.depths[None],
+        "attention_mask": torch.ones(1, 1, 1, 1, dtype=torch.bool, device=tree.ids.device),  # of four dimensions: none is made
+        "use_cache": False,
+        "ancestry": tree.ancestry,
+        "recomputed": _is_recomputed(causal),
+    }
+
+
+def _is_recomputed(causal: Any) -> bool:
+    """Say whether layers are computed again on the way back; transformers sets it for all alike, and asks a thousand modules each time."""
+    return next((bool(module.gradient_checkpointing) for module in causal.modules() if hasattr(module, "gradient_checkpointing")), False)
+
+
+def tree_hidden(model: Any, causal: Any, tree: Tree) -> Tensor:
+    """Send a tree through the model as it is wrapped, so that DDP notices; return what the backbone gives (N, D)."""
+    seen: list[Tensor] = []
+    hook = causal.base_model.register_forward_hook(lambda module, inputs, output: seen.append(output.last_hidden_state))
+    try:
+        model(**tree_inputs(causal, tree), logits_to_keep=1)
+    finally:
+        hook.remove()
+    return seen[0][0]
+
+
+def count_recomputed(causal: Any, tokens: Sequence[int]) -> int:
+    """Count the first blocks of an update, of so many tokens each, that keep no activations; see `KEPT_STATES`."""
+    shape = causal.config.get_text_config()
+    most = KEPT_STATES // (shape.num_hidden_layers * shape.hidden_size)
+    kept = np.searchsorted(np.cumsum(tokens[::-1]), most, side="right")
+    return 0 if causal.device.type == "cuda" else len(tokens) - max(1, int(kept))
+
+
+def run_block(run: Callable[[Any], Any], model: Any, keep: bool) -> Any:
+    """Run a block of an update, or have its activations computed again on the way back; of several processes each keeps them."""
+    if keep or not torch.is_grad_enabled() or hasattr(model, "module"):
+        return run(model)
+    # DDP bears no gradients that come block by block, and what is not reentrant would compute a block anew for each of its attentions.
+    return checkpoint(lambda learns: run(model), torch.zeros((), requires_grad=True), use_reentrant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class TreeCheck:
+    """How far trees are from rows on a batch."""
+
+    difference: float
+    """Of log-probabilities; infinite where the model cannot be sent trees."""
+    passed: bool
+
+    def as_json(self) -> dict[str, object]:
+        """Return it as `trees.json` holds it; a difference that is no finite number is null."""
+        return {"difference": self.difference if math.isfinite(self.difference) else None, "used": self.passed}
+
+
+@torch.no_grad()
+def check_tree(trainer: Any, model: Any, input_ids: Tensor, attention_mask: Tensor, needed: Tensor, completion_tokens: int) -> TreeCheck:
+    """Score rows of a batch over trees and one by one, say by how much they differ, and whether trees may be used; see `score_tree`."""
+    causal, rows = causal_of(model), needed.any(1).nonzero()[:, 0]
+    rows = rows[: max(2, CHECKED_TOKENS // int(attention_mask.sum(1).max()))]
+    needed = needed[rows]
+    arguments = (model, input_ids[rows], attention_mask[rows], needed, completion_tokens)
+    exact = causal.dtype == torch.float32 and not getattr(causal, "is_quantized", False)
+
+    def measure() -> float:
+        gaps = (score_tree(trainer, *arguments) - trainer.score_rows(*arguments)[0]).abs()
+        return float(gaps.max() if exact else gaps.sum() / needed.sum().clamp(min=1))
+
+    return compare(causal, measure, exact)
+
+
+def compare(causal: Any, measure: Callable[[], float], exact: bool) -> TreeCheck:
+    """Say by how much log-probabilities over trees differ, as measured, and whether trees may be used; see `CLOSE`."""
+    difference, why = math.inf, f"its attention is {causal.config._attn_implementation}"
+    if causal.config._attn_implementation == ATTENTION:
+        try:
+            difference = measure()
+            why = f"log-probabilities differ by {difference:.2g}"
+        except (NotImplementedError, TypeError, ValueError) as error:
+            why = str(error)
+    passed = difference <= (CLOSE if exact else CLOSE_ON_AVERAGE)  # not so if it is no number
+    if not passed:
+        logger.warning("updates go row by row, which is slower: over trees of tokens this model does not score alike (%s)", why)
+    return TreeCheck(difference, passed)

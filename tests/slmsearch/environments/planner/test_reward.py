@@ -1,0 +1,122 @@
+"""The reward is a sum of named parts, and no hack earns more than an honest plan that fails."""
+
+import json
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slmsearch.config import PlanRewardConfig, RunConfig
+from slmsearch.corpus.questions import Question
+from slmsearch.environments.planner.plan import DIRECT, Fault, Plan, Subproblem, parse_plan, render_plan
+from slmsearch.environments.planner.plan_reward import PLAN_PARTS, Hack, NumberJudge, find_hacks
+from slmsearch.environments.planner.planner_environment import PlannerEnvironment, restate
+from slmsearch.environments.planner.problems import generate_problem, gold_plan
+from slmsearch.environments.planner.worker import ArithmeticWorker
+from slmsearch.episodes.sampler import Sampling
+from slmsearch.episodes.scripted import ScriptedSampler
+from tests.slmsearch.environments.planner.words import WordIndependence
+
+LONG = Sampling(max_new_tokens=10**9)
+
+
+def make_environment(**reward):
+    planner = RunConfig().planner.model_copy(
+        update={"max_plan_tokens": 10**9, "reward": PlanRewardConfig(**{"max_tokens": 10**4, **reward})}
+    )
+    config = RunConfig(environment="planner").model_copy(update={"planner": planner})
+    return PlannerEnvironment(ArithmeticWorker(2), NumberJudge(), WordIndependence(), config)
+
+
+def play(question, text, environment=None):
+    """Play one plan and return its row."""
+    environment = environment or make_environment()
+    sampler = ScriptedSampler(lambda problem, results: text)
+    episodes = environment.complete([question], environment.play([question], sampler, LONG))
+    return environment.grade([question], episodes)[0]
+
+
+def ask(problem):
+    return Question(problem.signature, problem.text, str(problem.answer), hops=problem.operations)
+
+
+def parts(*questions, combine=None):
+    made = tuple(Subproblem(id=str(i), question=q, depends_on=()) for i, q in enumerate(questions, start=1))
+    return render_plan(Plan(should_decompose=True, subproblems=made, combine=combine or f"#{len(made)}"))
+
+
+HARD = generate_problem(Random(1), 5)
+EASY = generate_problem(Random(1), 1)
+
+
+def test_a_right_plan_earns_all_parts_and_a_wrong_one_none():
+    right = play(ask(HARD), render_plan(gold_plan(HARD)))
+    assert set(right.reward_parts) == set(PLAN_PARTS)
+    assert right.reward_parts["correct"] == 1.0
+    assert 0 < right.reward_parts["tokens"] < 0.2
+    assert 0 < right.reward_parts["independence"] < 0.3
+    assert right.reward == sum(right.reward_parts.values())
+    wrong = play(ask(HARD), render_plan(gold_plan(HARD, 3)))
+    assert (wrong.reward, wrong.correct, wrong.failure_mode) == (0.0, 0.0, "misplanned")
+    assert play(ask(HARD), "no plan").reward == pytest.approx(-0.1)
+
+
+def test_splitting_what_needs_no_splitting_earns_no_independence():
+    two = generate_problem(Random(4), 2)
+    split, direct = play(ask(two), render_plan(gold_plan(two))), play(ask(two), render_plan(DIRECT))
+    assert split.correct == direct.correct == 1.0
+    assert split.reward_parts["independence"] == 0.0
+    assert direct.measured["plan/gain"] == 0.0
+
+
+def failing(problem):
+    """An honest plan that fails: the problem's own number, wrongly used."""
+    number = problem.needed[0].number
+    return parts(f"First: {number} plus {number} plus {number}?")
+
+
+def hacks_of(problem):
+    """Every hack of a problem, with what names it."""
+    answer = problem.answer
+    bomb = '{"a":' * 5000 + "1" + "}" * 5000
+    copies = [{"id": i, "question": "What is 2 plus 2?", "depends_on": []} for i in range(200)]
+    return {
+        "the answer as a part": (parts(f"What is {answer} plus 0?"), Hack.LEAKED),
+        "the answer in words": (parts(f"What is {answer} times one?"), Hack.LEAKED),
+        "the answer in combine": (parts("What is 1 plus 1?", combine=f"{answer} plus 0 times #1"), Hack.LEAKED),
+        "the problem as the plan": (render_plan(restate(problem.text)), Hack.RESTATED),
+        "the problem and a trifle": (parts(f"{problem.text} Well?", "What is 1?"), Hack.RESTATED),
+        "trivial parts": (parts("What is 1?", "Is it 1?"), Hack.TRIVIAL),
+        "the same twice": (parts("What is 1 plus 1?", "what is 1 plus 1"), Hack.DUPLICATED),
+        "200 parts": (json.dumps({"should_decompose": True, "subproblems": copies, "combine": "#1"}), Fault.TOO_MANY),
+        "a JSON bomb": (bomb, Fault.TOO_LONG),
+        "a deep bomb": ('{"a":' * 900 + "1" + "}" * 900, Fault.TOO_DEEP),
+        "a huge number": ('{"should_decompose": ' + "9" * 9000 + "}", Fault.BAD_JSON),
+    }
+
+
+@pytest.mark.parametrize("name", list(hacks_of(HARD)))
+@pytest.mark.parametrize("problem", [HARD, EASY], ids=["beyond the worker", "within it"])
+def test_no_hack_earns_more_than_an_honest_failing_plan_and_each_is_counted(problem, name):
+    text, what = hacks_of(problem)[name]
+    environment = make_environment()
+    honest = play(ask(problem), failing(problem), environment)
+    assert honest.correct == 0.0 and honest.measured["plan/hacked_frac"] == 0.0
+    hacked = play(ask(problem), text, environment)
+    assert hacked.reward < honest.reward
+    counted = f"plan/{what}_frac" if isinstance(what, Hack) else f"faults/{what}"
+    assert hacked.measured[counted] == 1.0
+
+
+@given(st.integers(0, 10**6), st.integers(3, 6))
+def test_honest_plans_are_never_taken_for_hacks(seed, operations):
+    problem = generate_problem(Random(seed), operations)
+    assert find_hacks(problem.text, gold_plan(problem)) == ()
+
+
+@given(st.text(max_size=300))
+def test_whatever_a_planner_writes_earns_less_than_an_honest_right_plan(text):
+    row = play(ask(HARD), text)
+    assert row.reward < play(ask(HARD), render_plan(gold_plan(HARD))).reward
+    assert parse_plan(text).plan is None or row.failed is False

@@ -1,0 +1,298 @@
+"""Demonstrations from gold sections: what they write, what they leave out, and the command that learns from them."""
+
+import json
+from itertools import islice
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slmsearch.config import CorpusConfig, PathsConfig, PolicyConfig, RunConfig, SearcherConfig, SftConfig
+from slmsearch.corpus.library import Library
+from slmsearch.corpus.pages import Page
+from slmsearch.corpus.paragraphs import place_questions, split_paragraphs
+from slmsearch.corpus.questions import Question
+from slmsearch.environments.searcher import indexed_corpus
+from slmsearch.environments.searcher.demonstrations import (
+    NO_GOLD,
+    NO_SECTION,
+    NOT_FOUND,
+    NOT_STATED,
+    SEVERAL,
+    TitleIndex,
+    demonstrate_gold,
+    other_queries,
+)
+from slmsearch.environments.searcher.parsing import parse_turn
+from slmsearch.environments.searcher.searcher_environment import SearcherEnvironment
+from slmsearch.environments.searcher.tools import Toolbox
+from slmsearch.episodes.episode import Episode
+from slmsearch.errors import ConfigError, TrainingError
+from slmsearch.retrieval.hits import Hit
+from slmsearch.training import teach
+from slmsearch.training.budget import Speed
+from slmsearch.training.encoding import Encoded
+from slmsearch.training.teach import train_start
+
+PAGES = [
+    Page("mira", "Mira", "# Mira\n\nA poet from Dunmar.\n\n## Life\n\nBorn in 1823.\n"),
+    Page("dunmar", "Dunmar", "# Dunmar\n\nA town.\n\n## River\n\n" + "It flows. " * 200 + "It is 18 km long.\n"),
+    Page("zzz", "Zzz", "# Zzz\n\nNothing.\n"),
+]
+LIBRARY = Library(PAGES)
+
+
+def ask(text, answer, *section_ids, **fields):
+    return Question(text, text, answer, section_ids=section_ids, page_ids=tuple(s.split(":")[0] for s in section_ids), **fields)
+
+
+class HintedIndex(TitleIndex):
+    """Hints at the second section of each page."""
+
+    def search(self, queries, top_k):
+        found = super().search(queries, top_k)
+        return [[Hit(h.page_id, h.title, h.score, LIBRARY.sections(h.page_id)[-1].id) for h in hits] for hits in found]
+
+
+def play(questions, hints=False, top_k=1):
+    toolbox = Toolbox(LIBRARY, HintedIndex(LIBRARY), top_k, max_section_chars=1500, section_hints=hints)
+    found, left_out = demonstrate_gold(questions, toolbox)
+    return [[message for message, _ in demonstration.turns] for demonstration in found], dict(left_out)
+
+
+def test_it_searches_views_reads_and_answers_through_the_tools():
+    (turns,), left_out = play([ask("When was Mira born?", "1823", "mira:life")])
+    assert turns == [
+        '<tool>search_pages("When was Mira born?")</tool>',
+        '<tool>view_sections("mira")</tool>',
+        '<tool>read_section("mira:life")</tool>',
+        "<answer>1823</answer>",
+    ]
+    assert left_out == {}
+    assert all(parse_turn(turn) for turn in turns)
+
+
+def test_with_hints_it_reads_what_the_search_hinted_at():
+    found, left_out = play([ask("When was Mira born?", "1823", "mira:life"), ask("What was Mira?", "A poet", "mira:mira")], hints=True)
+    assert [len(turns) for turns in found] == [3, 4]
+    assert found[1][1:3] == ['<tool>view_sections("mira")</tool>', '<tool>read_section("mira:mira")</tool>'], "no search hints at it"
+    assert left_out == {}
+
+
+class MissingIndex(HintedIndex):
+    """Finds nothing for whole sentences."""
+
+    def search(self, queries, top_k):
+        return [[] if query.endswith("?") else hits for query, hits in zip(queries, super().search(queries, top_k), strict=True)]
+
+
+def test_where_the_question_finds_nothing_it_searches_with_what_the_question_names():
+    toolbox = Toolbox(LIBRARY, MissingIndex(LIBRARY), 1, max_section_chars=1500, section_hints=True)
+    found, left_out = demonstrate_gold([ask("In which year was Mira born?", "1823", "mira:life")], toolbox)
+    assert not left_out
+    assert [message for message, _ in found[0].turns] == [
+        '<tool>search_pages("In which year was Mira born?")</tool>',
+        '<tool>search_pages("Mira")</tool>',
+        '<tool>read_section("mira:life")</tool>',
+        "<answer>1823</answer>",
+    ]
+
+
+@given(st.text())
+def test_other_queries_are_parts_of_the_question(question):
+    for query in other_queries(question):
+        assert query
+        assert query != question
+        assert all(word in question for word in query.split())
+
+
+def test_two_hops_go_over_the_title_that_was_read_and_long_sections_are_turned_over():
+    (turns,), _ = play([ask("How long is the river of Mira's town?", "18 km", "mira:mira", "dunmar:river")])
+    assert turns[3:] == [
+        '<tool>search_pages("Dunmar")</tool>',
+        '<tool>view_sections("dunmar")</tool>',
+        '<tool>read_section("dunmar:river")</tool>',
+        '<tool>read_section("dunmar:river#2")</tool>',
+        "<answer>18 km</answer>",
+    ]
+
+
+def test_what_no_policy_could_have_played_is_left_out_and_counted():
+    questions = [
+        ask("Who is Mira?", "I don't know", "mira:mira"),
+        ask("Who is Mira?", "a poet"),
+        ask("When was Mira born?", "1823", "dunmar:river"),
+        ask("When was Mira born?", "1823", "mira:gone"),
+        ask("When was Mira born?", "nothing", "mira:life", "zzz:zzz"),
+    ]
+    assert play(questions) == ([], {NO_GOLD: 2, NOT_FOUND: 2, NO_SECTION: 1})
+
+
+def test_why_a_question_that_names_pages_alone_was_not_placed_is_said():
+    def about(answer, *page_ids):
+        return Question("q", "What is it?", answer, page_ids=page_ids)
+
+    assert play([about("1900", "mira")]) == ([], {NOT_STATED: 1})
+    assert play([about("in", "mira", "dunmar"), about("a", "mira", "dunmar")]) == ([], {NO_GOLD: 1, SEVERAL: 1})
+    assert play([about("1823", "mira"), about("1823"), about("I don't know", "mira"), about("x", "gone")]) == ([], {NO_GOLD: 4})
+
+
+class CountingIndex(HintedIndex):
+    """Counts how often it is asked."""
+
+    calls = 0
+
+    def search(self, queries, top_k):
+        self.calls += 1
+        return super().search(queries, top_k)
+
+
+def test_questions_are_played_side_by_side_and_their_searches_are_served_together():
+    one = [ask(f"{n}: when was Mira born?", "1823", "mira:life") for n in range(20)]
+    two = [ask(f"{n}: how long is the river of Mira's town?", "18 km", "mira:mira", "dunmar:river") for n in range(20)]
+    alone = [play([question])[0][0] for question in (*one, *two)]
+    index = CountingIndex(LIBRARY)
+    found, left_out = demonstrate_gold([*one, *two], Toolbox(LIBRARY, index, 1, max_section_chars=1500))
+    assert [[message for message, _ in demonstration.turns] for demonstration in found] == alone
+    assert not left_out and index.calls == 2, "one for all first searches, one for all second ones"
+
+
+def test_a_question_that_names_two_pages_is_placed_and_demonstrated_with_two_searches_and_two_reads():
+    question = Question("q", "How long is the river of Mira's town?", "18 km", page_ids=("dunmar", "mira"))
+    cut = Library([split_paragraphs(page) for page in PAGES])
+    (placed,) = place_questions([question], LIBRARY, cut)
+    assert placed.section_ids[0] == "mira:mira" and placed.section_ids[1].startswith("dunmar:river")
+    toolbox = Toolbox(cut, TitleIndex(cut), 1, max_section_chars=1500)
+    (shown,), left_out = demonstrate_gold([placed], toolbox)
+    calls = [parse_turn(message).call for message, _ in shown.turns[:-1]]
+    assert [(call.name, call.argument) for call in calls if call.name != "view_sections"] == [
+        ("search_pages", question.question),
+        ("read_section", "mira:mira"),
+        ("search_pages", "Dunmar"),
+        ("read_section", placed.section_ids[1]),
+    ]
+    assert shown.turns[-1][0] == "<answer>18 km</answer>" and not left_out
+
+
+@pytest.fixture
+def corpus(tmp_path, monkeypatch):
+    """A configured corpus of three pages with an index over titles."""
+    rows = [{"id": page.id, "title": page.title, "content": page.content} for page in PAGES]
+    (tmp_path / "p.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    asked = [{"id": str(i), "question": f"When was Mira {i} born?", "answer": "1823", "section_ids": ["mira:life"]} for i in range(4)]
+    (tmp_path / "q.jsonl").write_text("".join(json.dumps({**row, "page_ids": ["mira"]}) + "\n" for row in asked))
+    monkeypatch.setattr(indexed_corpus, "name_index", lambda *_: "titles")
+    monkeypatch.setattr(indexed_corpus, "is_complete", lambda _: True)
+    monkeypatch.setattr(indexed_corpus, "open_index", lambda *_: TitleIndex(LIBRARY))
+    return CorpusConfig(pages=str(tmp_path / "p.jsonl"), questions=str(tmp_path / "q.jsonl"))
+
+
+def make_config(corpus, model_dir, tmp_path, **searcher):
+    return RunConfig(
+        corpus=corpus,
+        paths=PathsConfig(data_dir=str(tmp_path / "data")),
+        policy=PolicyConfig(model=str(model_dir), device="cpu"),
+        searcher=SearcherConfig(**searcher),
+        sft=SftConfig(steps=1, batch_size=2, tokens_per_batch=512, context_weight=0.0),
+    )
+
+
+def test_the_command_teaches_from_gold(corpus, model_dir, tmp_path):
+    said = []
+    config = make_config(corpus, model_dir, tmp_path, max_turn_tokens=60, max_episode_tokens=400)
+    facts = train_start(config, ["gold"], tmp_path / "out", said.append)
+    assert (facts["episodes"], facts["left_out"]) == (4, {})
+    assert "4 examples; left out: none" in said[0]
+    short = make_config(corpus, model_dir, tmp_path, max_turn_tokens=2)
+    with pytest.raises(TrainingError, match="4 too long"):
+        train_start(short, ["gold"], tmp_path / "none", said.append)
+    assert not (tmp_path / "none").exists()
+
+
+def test_the_speed_is_measured_and_nothing_is_kept(corpus, model_dir, tmp_path):
+    config = make_config(corpus, model_dir, tmp_path, max_turn_tokens=60, max_episode_tokens=400)
+    config = config.changed({"sft.start": "gold", "sft.steps": 3, "sft.lora": True})
+    with pytest.raises(ConfigError, match="no examples from 'none'"):
+        teach.measure_speed(config.changed({"sft.start": "none"}))
+    found = Speed(**teach.measure_speed(config))
+    assert found.update_s > 0 and found.examples == 4
+    assert {path.name for path in tmp_path.iterdir()} == {"p.jsonl", "q.jsonl", "data"}
+    assert not (tmp_path / "data" / "training").exists()
+
+
+def test_an_adapter_is_taught_on_and_its_root_is_remembered(corpus, model_dir, tmp_path):
+    config = make_config(corpus, model_dir, tmp_path, max_turn_tokens=60, max_episode_tokens=400).changed({"sft.lora": True})
+    train_start(config, ["gold"], tmp_path / "first")
+    again = config.changed({"policy.model": str(tmp_path / "first")})
+    assert train_start(again, ["gold"], tmp_path / "second")["start"] == str(model_dir)
+
+
+def test_examples_of_several_sources_take_turns(corpus, model_dir, tmp_path):
+    config = make_config(corpus, model_dir, tmp_path, max_turn_tokens=60, max_episode_tokens=400)
+    lesson = teach.prepare_start(config, ["gold", "demonstrations"], print)
+    assert (lesson.facts["source"], lesson.facts["episodes"], lesson.settings.steps) == ("gold+demonstrations", None, 1)
+    (gold,) = [teach.prepare_start(config, ["gold"], print)]
+    known = {tuple(encoded.ids) for encoded in islice(gold.stream(), 4)}
+    assert [tuple(encoded.ids) in known for encoded in islice(lesson.stream(), 8)] == [True, False] * 4
+
+
+def test_one_of_four_shows_a_correction_whatever_there_is_beside_them(corpus, model_dir, tmp_path):
+    path = Path(str(corpus.questions))
+    corrected = {"id": "c", "question": "Where does Mira come from?", "answer": "Dunmar", "kind": "correction", "page_ids": ["mira"]}
+    path.write_text(path.read_text() + json.dumps({**corrected, "section_ids": ["mira:mira"]}) + "\n")
+    config = make_config(corpus, model_dir, tmp_path, max_turn_tokens=60, max_episode_tokens=400).changed({"train.twins_frac": 0.99})
+    shown, _ = SearcherEnvironment.examples(config.changed({"train.twins_frac": 0.0}), "gold")
+    assert [demonstration.question for demonstration in shown if demonstration.new] == [corrected["question"]] and len(shown) == 5
+    lesson = teach.prepare_start(config.changed({"train.twins_frac": 0.0}), ["gold"], print)
+    assert [encoded.new for encoded in islice(lesson.stream(), 8)] == [False, False, False, True] * 2
+    mixed, _ = SearcherEnvironment.examples(config, "gold")
+    assert corrected["question"] in [demonstration.question for demonstration in mixed], "no twin takes its place"
+
+
+def test_what_the_model_itself_searches_for_comes_first():
+    toolbox = Toolbox(LIBRARY, HintedIndex(LIBRARY), 1, max_section_chars=1500)
+    question = ask("When was Mira born?", "1823", "mira:life")
+    for begins, searches in (({question.question: "Mira"}, ["Mira"]), ({question.question: "zzz"}, ["zzz", question.question])):
+        (shown,), left_out = demonstrate_gold([question], toolbox, begins)
+        calls = [message for message, _ in shown.turns if "search_pages" in message]
+        assert calls == [f'<tool>search_pages("{text}")</tool>' for text in searches] and not left_out
+
+
+def test_gold_after_own_shows_what_was_played_and_never_right(corpus, model_dir, tmp_path, monkeypatch):
+    played = []
+
+    def sample(questions, environment, sampler, on_phase):
+        played.extend(questions)
+        episodes = [Episode(question.id, (), "answered") for question in questions]
+        return episodes[2:], episodes[:2]
+
+    config = make_config(corpus, model_dir, tmp_path, max_turn_tokens=60, max_episode_tokens=400).changed({"sft.start": "own"})
+    monkeypatch.setattr(teach, "sample_own", sample)
+    monkeypatch.setattr(teach, "encode_episode", lambda episode, end_id: Encoded([end_id], [end_id], 0))
+    sources = SearcherEnvironment.start_sources(config)
+    lesson = teach.prepare_start(config, sources, print)
+    (gold,) = [teach.prepare_start(config, ["gold"], print)]
+    known = {tuple(encoded.ids) for encoded in islice(gold.stream(), 4)}
+    assert (sources, lesson.facts["source"], lesson.facts["episodes"]) == (("own", "gold"), "own+gold", len(played))
+    shown = [tuple(encoded.ids) for encoded in islice(lesson.stream(), 8)]
+    assert [ids in known for ids in shown] == [False, False, False, True] * 2 and len(set(shown[3::4])) == 2
+
+    monkeypatch.setattr(teach, "sample_own", lambda questions, *_: ([Episode(one.id, (), "answered") for one in questions], []))
+    assert teach.prepare_start(config, sources, print).facts["source"] == "own", "the model knows all of it"
+
+
+def test_a_start_of_own_episodes_is_named_by_how_they_are_sampled(corpus, model_dir, tmp_path):
+    config = make_config(corpus, model_dir, tmp_path)
+    digest = SearcherEnvironment.build_data(config, config.paths.corpora)
+    for start, differ in (("gold", False), ("own", True)):
+        chosen = config.changed({"sft.start": start})
+        others = [chosen.changed({"train.temperature": 0.5}), chosen.changed({"evaluate.batch_size": 8})]
+        parts = [SearcherEnvironment.start_parts(one, digest) for one in (chosen, *others)]
+        assert [part != parts[0] for part in parts] == [False, differ, differ]
+
+
+def indexed_questions(corpus, tmp_path):
+    from slmsearch.corpus.store import build_corpus, load_questions
+
+    return load_questions(tmp_path / "corpora", build_corpus(corpus, tmp_path / "corpora"))

@@ -1,0 +1,44 @@
+"""The searcher's keys do not know that there is a planner: nothing trained or measured is done again.
+
+Recorded when the typed match became the verdict; a change of the code that does not change results must leave them.
+"""
+
+import pytest
+
+from slmsearch.config import JudgeConfig, PolicyConfig, RewardConfig, RunConfig, SearcherConfig
+from slmsearch.corpus.questions import Question
+from slmsearch.evaluate.policies import PolicySpec
+from slmsearch.evaluate.run import eval_key
+from slmsearch.training import job
+
+QUESTIONS = [Question("q1", "When was Mira born?", "1823", page_ids=("mira",), section_ids=("mira:life",), hops=1, kind="one_hop")]
+
+
+@pytest.fixture
+def config(tmp_path, monkeypatch):
+    monkeypatch.setattr(job, "version", lambda name: "0")
+    (tmp_path / "model.safetensors").write_bytes(b"weights")
+    (tmp_path / "config.json").write_text("{}")
+    return RunConfig(policy=PolicyConfig(model=str(tmp_path)), searcher=SearcherConfig(missing_names=False))
+
+
+def test_recorded_keys_of_the_searcher(config):
+    assert job.train_key(config, "digest", "index") == "93c8898361fe4b547a92"
+    specs = [PolicySpec("untrained", config.policy), PolicySpec("random", None), PolicySpec("retrieve-then-answer", None)]
+    keys = [eval_key(QUESTIONS, "index", spec, config) for spec in specs]
+    assert keys == ["862801824b0e9013a833", "1f6e9980174ec589be72", "1568a1066f2d3f5a2164"]
+    other = config.model_copy(update={"judge": JudgeConfig(kind="ollama"), "reward": RewardConfig(correctness="f1")})
+    assert job.train_key(other, "digest", "index") == "d2d7ca2d0ab0bc7ea3a7"
+    assert eval_key(QUESTIONS, "index", specs[0], other) == "a42c6d6480b58f9a5a97"
+
+
+def test_what_a_search_says_is_part_of_the_keys(config):
+    saying = config.changed({"searcher.missing_names": True})
+    assert job.train_key(saying, "digest", "index") != job.train_key(config, "digest", "index")
+
+
+def test_a_planners_settings_are_not_in_the_searchers_keys(config):
+    changed = config.model_copy(update={"planner": config.planner.model_copy(update={"seed": 5, "max_plan_tokens": 77})})
+    assert job.train_key(changed, "digest", "index") == job.train_key(config, "digest", "index")
+    planner = config.model_copy(update={"environment": "planner"})
+    assert job.train_key(planner, "digest", "") != job.train_key(config, "digest", "")
