@@ -192,7 +192,7 @@ def _bold_on_top(lines: Sequence[Line]) -> int:
     count = next((number for number, line in enumerate(lines) if not line.bold or line.size != top.size or line.page), len(lines))
     alike = [line.text for line in lines[count:] if line.bold and abs(line.size - top.size) < 0.5]
     is_alone = all(map(_NUMBERED.match, alike)) or alike[0].startswith(("1 ", "1. "))
-    is_highest = all(line.bottom <= top.bottom for line in lines if line.page == 0)
+    is_highest = all(line.bottom <= top.bottom + 0.5 * top.size for line in lines if line.page == 0)
     is_name = (
         count <= MAX_LINES and not _NUMBERED.match(top.text) and not BULLET.match(top.text) and lines[count - 1].text[-1] not in ".,;:"
     )
@@ -252,7 +252,7 @@ def _without_display(headings: list[Heading], lines: Sequence[Line], setting: Se
     first = min([_first_prose(lines, setting), *numbered])
     sizes = Counter(round(lines[heading.line].size) for heading in kept)
     body = body_size(lines)
-    below = {number for number, line in enumerate(lines) if abs(line.size - body) < 0.5} | {heading.line for heading in kept}
+    below = {number for number, line in enumerate(lines) if abs(line.size - body) < 0.08 * body} | {heading.line for heading in kept}
     later = {(round(lines[heading.line].size), lines[heading.line].bold) for heading in kept if heading.page}
     return [
         heading
