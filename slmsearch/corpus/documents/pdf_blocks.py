@@ -137,7 +137,7 @@ def moved_notes(lines: Sequence[Line], starts: Sequence[int], setting: Setting) 
         target = -1
         for number in notes if sections[numbers[0]] != sections[numbers[-1]] else ():
             if mark := _NOTE.match(lines[number].text):
-                sought = re.compile(rf"[^\s\d_] ?{re.escape(mark[1])}(?![\w.]\w|\w)")
+                sought = re.compile(rf"[^\s\d_] ?(?<![A-Z\d]\.){re.escape(mark[1])}(?![\w.]\w|\w)")
                 having = {sections[other] for other in numbers if other not in found and sought.search(lines[other].text)}
                 target = having.pop() if len(having) == 1 else -1
             if target not in (-1, sections[number]):

@@ -233,12 +233,12 @@ def test_a_note_at_the_foot_stands_after_the_paragraph_that_the_page_cuts():
 
 
 def test_a_note_at_the_foot_stands_in_the_section_that_has_its_mark():
-    first = down([("Wheel", 14.0, BOLD), *plain("It is of oak"), ("Roof", 14.0, BOLD), *plain(FILLING, FILLING)])
+    first = down([("Wheel", 14.0, BOLD), *plain("It is of oak"), ("A.1 Roof", 14.0, BOLD), *plain(FILLING, FILLING)])
     mark = [(124.0, first[1][1] + 4, 6.0, TEXT, "1")]
     foot = [(72.0, 60.0, 8.0, TEXT, "1 So the miller says,"), (72.0, 50.0, 8.0, TEXT, "and the book.")]
     pages = [[*first[:2], *mark, *first[2:], *foot], down(plain(*[FILLING] * 6))]
-    read = pdf_to_markdown(place_pdf(pages, [("Wheel", 0), ("Roof", 0)]))
-    assert under(read, "## Wheel") == "It is of oak 1\n\n1 So the miller says, and the book." and "says" not in under(read, "## Roof")
+    read = pdf_to_markdown(place_pdf(pages, [("Wheel", 0), ("A.1 Roof", 0)]))
+    assert under(read, "## Wheel") == "It is of oak 1\n\n1 So the miller says, and the book." and "says" not in under(read, "## A.1 Roof")
 
 
 def test_the_number_at_the_foot_of_a_page_goes_where_other_pages_have_theirs_at_the_head():
