@@ -199,7 +199,10 @@ def _has_room(line: Line, above: Sequence[Line]) -> bool:
     before, word = above[-1], line.text.split()[0]
     if any(bidirectional(letter) in ("R", "AL") for letter in before.text):
         return False
-    left, right = min(line.left, before.left), max(line.right, *(other.right for other in above))
+    left, right = (
+        min(line.left, before.left),
+        max(line.right, *(other.right for other in above if other.page == line.page and other.left < line.right)),
+    )
     width = (len(word) + 1) * (line.right - line.left) / len(line.text)
     return before.right + width < left + SHORT_FRAC * (right - left) and not before.text.endswith("-")
 

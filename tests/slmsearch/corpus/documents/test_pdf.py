@@ -193,6 +193,14 @@ def test_a_short_line_ends_its_paragraph_where_the_next_word_had_room():
     assert "A. Wheel" in texts and f"{FILLING} {FILLING[:40]}".strip() in texts
 
 
+def test_a_paragraph_that_goes_on_in_a_narrower_column_is_one():
+    places = [(0, 320.0, 60.0), (1, 72.0, 700.0), (1, 72.0, 688.0), (1, 72.0, 676.0)]
+    lines = [
+        Line(page, f"and so line {n} of it", left, bottom, left + 220, bottom + 10, 10.0) for n, (page, left, bottom) in enumerate(places)
+    ]
+    assert list(blocks(lines, Setting.of(lines))) == [" ".join(line.text for line in lines)]
+
+
 def test_a_line_that_ends_with_a_point_within_a_name_does_not_end_an_indented_paragraph():
     page = down(plain(*[FILLING] * 3))
     page += [
