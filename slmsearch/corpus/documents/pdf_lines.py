@@ -77,7 +77,7 @@ class Line:
 
 def key_of(text: str) -> str:
     """Return the letters and digits of a text, lower case."""
-    return "".join(c for c in text.casefold() if c.isalnum())
+    return "".join(filter(str.isalnum, text.casefold()))
 
 
 def read_pieces(page: PdfTextPage, number: int) -> list[Line]:
