@@ -197,7 +197,7 @@ def _is_stacked(line: Line, above: Sequence[Line], setting: Setting) -> bool:
 def _has_room(line: Line, above: Sequence[Line]) -> bool:
     """Say whether the first word of a line had room at the end of the line before it, much of which is empty."""
     before, left = above[-1], min(line.left, above[-1].left)
-    right = max(line.right, *(other.right for other in above if other.page == line.page and other.left < line.right))
+    right = max([line.right, *(other.right for other in above if other.page == line.page and other.left < line.right)])
     width = (len(line.text.split()[0]) + 1) * (line.right - line.left) / len(line.text)
     is_short = before.right + width < left + SHORT_FRAC * (right - left) and not before.text.endswith("-")
     return is_short and not any(bidirectional(letter) in ("R", "AL") for letter in before.text)

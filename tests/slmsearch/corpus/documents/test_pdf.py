@@ -199,6 +199,8 @@ def test_a_paragraph_that_goes_on_in_a_narrower_column_is_one():
         Line(page, f"and so line {n} of it", left, bottom, left + 220, bottom + 10, 10.0) for n, (page, left, bottom) in enumerate(places)
     ]
     assert list(blocks(lines, Setting.of(lines))) == [" ".join(line.text for line in lines)]
+    apart = [Line(0, "On the right", 320.0, 700.0, 380.0, 710.0, 10.0), Line(0, "and on the left", 72.0, 688.0, 140.0, 698.0, 10.0)]
+    assert list(blocks(apart, Setting.of(apart))) == ["On the right and on the left"]
 
 
 def test_a_line_that_ends_with_a_point_within_a_name_does_not_end_an_indented_paragraph():
