@@ -134,6 +134,18 @@ def _all_questions(config: CorpusConfig, pages: list[Page]) -> tuple[list[Questi
     return questions, take_splits(questions, given, config.questions) if any(given) else {}
 
 
+def read_questions(source: str) -> list[Question]:
+    """Read questions that stand on no pages.
+
+    Raises:
+        CorpusError: the source is missing, empty or broken.
+    """
+    questions = _numbered([(parse_question(row, where, lambda page_id: []), row.get("id") is None) for row, where in read_rows(source)])
+    if not questions:
+        raise CorpusError(f"{source} holds no questions; give rows of id, question, answer")
+    return questions
+
+
 def _numbered(questions: list[tuple[Question, bool]]) -> list[Question]:
     """Tell rows without an id and with the same content apart by `-2`, `-3` ...; validation reports them as near-duplicates."""
     seen: Counter[str] = Counter()

@@ -1,9 +1,11 @@
 """The registry of environments: name -> class."""
 
+from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
+from typing import Any
 
-from slmsearch.config import RunConfig
+from slmsearch.config import CorpusConfig, RunConfig
 from slmsearch.corpus.hub import HUB_PREFIX
 from slmsearch.episodes.environment import Environment
 from slmsearch.errors import ConfigError
@@ -44,6 +46,17 @@ def find_environment(name: str) -> type[Environment]:
     return found
 
 
+def collect_source(config: CorpusConfig, recorded: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Collect again what a corpus was hashed from, as the environment that made it did; None where that cannot be known now.
+
+    Args:
+        config: recorded settings of the corpus.
+        recorded: what was collected when it was made.
+    """
+    found = (find_environment(name).data.collect_again(config, recorded) for name in BUILT_IN)
+    return next((parts for parts in found if parts is not None), None)
+
+
 def is_remote(config: RunConfig) -> bool:
     """Say whether the configured data come from the Hub."""
-    return any(source is not None and source.startswith(HUB_PREFIX) for source in environment_of(config).sources(config).values())
+    return any(source is not None and source.startswith(HUB_PREFIX) for source in environment_of(config).data.sources(config).values())

@@ -12,7 +12,7 @@ from slmsearch.config import EvaluateConfig, RunConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.environments.registry import environment_of
 from slmsearch.environments.searcher.twins import TWINS_VERSION
-from slmsearch.episodes.environment import Environment
+from slmsearch.episodes.environment import Environment, without_token_limits
 from slmsearch.episodes.episode import Episode
 from slmsearch.episodes.rows import EpisodeRow
 from slmsearch.episodes.sampler import Sampler, Sampling
@@ -55,7 +55,8 @@ def eval_sources(questions: Sequence[Question], index_key: str, spec: PolicySpec
         "policy": describe_policy(spec, config.evaluate),
         # Batching decides padding, and with it the last bits of logits.
         "batch_size": config.evaluate.batch_size,
-        **environment_of(config).eval_parts(config, index_key),
+        "environment": environment_of(config).name,
+        **environment_of(config).key_parts(config, index_key),
         # Nothing where it is of no night, of no twins and not sampled, so that other keys stay.
         **({"view": [config.evaluate.views[0], TWINS_VERSION]} if config.evaluate.views[0] != "whole" else {}),
         **({"samples": config.evaluate.samples} if config.evaluate.samples > 1 else {}),
@@ -75,7 +76,7 @@ def questions_to_play(questions: Sequence[Question], environment: Environment) -
         ConfigError: the environment has no twins.
     """
     view, samples = environment.config.evaluate.views[0], environment.config.evaluate.samples
-    seen = list(questions) if view == "whole" else environment.twins(questions, view)
+    seen = list(questions) if view == "whole" else environment.controls.twins(environment, questions, view)
     return [question for question in seen for _ in range(samples)]
 
 
@@ -109,7 +110,7 @@ def evaluate_policy(
     started = time.perf_counter()
     if spec.policy is None:
         # Policies without a model count bytes, not tokens: a limit made for tokens would cut them off in mid-read.
-        environment = environment.without_token_limits()
+        environment = without_token_limits(environment)
     temperature = float(config.evaluate.samples > 1)
     sampling = Sampling(temperature=temperature, seed=config.evaluate.seed, max_new_tokens=environment.limits.max_turn_tokens)
     episodes: list[Episode] = []
@@ -140,18 +141,20 @@ def make_policy_sampler(spec: PolicySpec, environment: Environment, questions: S
     """
     config, policy = environment.config, spec.policy
     sampler: Sampler | None = None
-    if environment.shares_base:
+    if environment.base_user is not None:
         if policy is not None and policy.base_url:
-            raise ConfigError("planner.worker.kind base needs the policy's model here: choose another worker for a served policy")
+            raise ConfigError(
+                f"environment {config.environment} samples from the base of the policy: load one here, or set planner.worker.kind"
+            )
         # A baseline writes without a model, but what shares the base still has the configured one's.
         sampler, open_base = load_sampler.load_with_base(
             policy or config.policy.model_copy(update={"adapter": None}), config.searcher.tool_role
         )
-        environment.sample_base_with(open_base)
+        environment.base_user.sample_with(open_base)
     if policy is None:
-        stored = load_evaluation(config.paths.evals, spec.plans_of).episodes if spec.plans_of else ()
+        stored = load_evaluation(config.paths.evals, spec.made_of).episodes if spec.made_of else ()
         written = {episode.question_id: episode.turns[0].text if episode.turns else "" for episode in stored}
-        return environment.baseline(spec.name, questions, written)
+        return environment.controls.sampler(environment, spec.name, questions, written)
     return sampler or load_sampler.make_sampler(policy, config.searcher.tool_role)
 
 

@@ -191,7 +191,7 @@ def _eval(manifest: Values, place: Path) -> Node:
         Ref("index", sources.get("index_key") or ""),
         Ref("model", policy.get("model") or "", "policy"),
         Ref("adapter", policy.get("adapter") or ""),
-        Ref("eval", policy.get("plans_of") or "", "plans"),
+        Ref("eval", policy.get("made_of") or "", "made of"),
     )
     told = {name: value for name, value in sources.items() if name not in ("index_key", "policy")}
     name = policy.get("baseline") or policy.get("served") or "a model" + (" with an adapter" if policy.get("adapter") else "")

@@ -6,22 +6,20 @@ makes it anew, and what stands on it is found as before.
 
 import sqlite3
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from shutil import copytree
-from typing import Any
 
 import numpy as np
 from pydantic import ValidationError
 
 from slmsearch.artifacts.directories import SEAL, read_seal
 from slmsearch.artifacts.files import file_hash, read_json
-from slmsearch.config import CorpusConfig, PlannerConfig
+from slmsearch.config import CorpusConfig
 from slmsearch.corpus import store as corpora
-from slmsearch.corpus.sources import source_parts
-from slmsearch.environments.planner.problem_sources import problems_parts
+from slmsearch.environments.registry import collect_source
 from slmsearch.errors import CorpusError
 from slmsearch.evaluate.store import has_evaluation
 from slmsearch.foreign import cause_of
@@ -129,7 +127,7 @@ def _check_source(graph: Graph, node: Node, place: Path) -> list[Change] | str:
     if content_key(**recorded) != node.key:
         return [Change(*node.name, place.name, "is not what its name says")]
     try:
-        now = _collect_source(CorpusConfig.model_validate(read_json(corpus / files.MANIFEST).get("source") or {}), recorded)
+        now = collect_source(CorpusConfig.model_validate(read_json(corpus / files.MANIFEST).get("source") or {}), recorded)
     except (CorpusError, ValidationError) as error:
         return cause_of(error)
     if now is None:
@@ -141,15 +139,6 @@ def _check_source(graph: Graph, node: Node, place: Path) -> list[Change] | str:
         parts += [table for table, was, found in tables if was != found]
     named = ("code of slmsearch.corpus" if part == "code" else part for part in parts)
     return [Change(*node.name, part, "is not as it was when the corpus was made") for part in named]
-
-
-def _collect_source(config: CorpusConfig, recorded: Mapping[str, Any]) -> dict[str, Any] | None:
-    if "kind" not in recorded:
-        # Another configuration may have given the same corpus: what the key holds is compared, whoever named it first.
-        return source_parts(config.model_copy(update={"limit_pages": recorded["limit_pages"]}))
-    if config.questions is None:
-        return problems_parts(PlannerConfig(limit=recorded["limit"] or recorded["count"], seed=recorded["seed"]))
-    return problems_parts(PlannerConfig(problems=config.questions, limit=recorded["limit"]))
 
 
 def _check_chroma(place: Path) -> list[str]:

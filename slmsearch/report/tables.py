@@ -60,7 +60,9 @@ def difference(mean: float, low: float, high: float, p: float) -> str:
 
 Columns = tuple[tuple[str, str, Callable[[float | None], str]], ...]
 """Header, metric, and how it is written."""
-SEARCHER: Columns = (
+RIGHT = "answer/typed_match"
+"""The headline: right by the rules of numbers, dates and names."""
+COLUMNS: Columns = (
     ("exact match", "answer/exact_match", percent),
     ("F1", "answer/f1", percent),
     ("abstained", "answer/abstained_frac", percent),
@@ -71,18 +73,16 @@ SEARCHER: Columns = (
     ("sections read", "search/gold_read_frac", percent),
     ("tokens", "episode/sampled_tokens", whole),
     ("seconds", "time/episode_s", number),
-)
-PLANNER: Columns = (
     ("gain over worker", "plan/gain", points),
     ("splits", "plan/decomposed_frac", percent),
     ("subproblems", "plan/subproblems", number),
     ("one part", "plan/single_frac", percent),
     ("independence", "plan/independence", lambda value: number(value, 2)),
     ("guarded", "plan/hacked_frac", percent),
-    ("malformed", "stop/malformed", percent),
-    ("tokens", "plan/tokens", whole),
+    ("tokens, worker too", "plan/tokens", whole),
     ("tokens per solved", "plan/tokens_per_solved", whole),
 )
+"""Of the table of policies; a column is shown where some policy has a value."""
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>|~#!])")
 
@@ -117,19 +117,18 @@ def escape_markdown(text: str) -> str:
 
 
 def results_table(evaluations: Evaluations, alpha: float = 0.05) -> Table:
-    """Tabulate policies: accuracy with its interval, search, effort and how episodes ended; planners by what makes a planner."""
-    is_planner = any("plan/gain" in row.measured for rows in evaluations.values() for row in rows)
-    right, metric, columns = ("right", "answer/correct", PLANNER) if is_planner else ("typed match", "answer/typed_match", SEARCHER)
+    """Tabulate policies: right answers with their interval, then the `COLUMNS` that have a value."""
+    metrics = {name: summarise(rows) for name, rows in evaluations.items()}
+    shown = [column for column in COLUMNS if any(column[1] in found for found in metrics.values())]
     lines = []
     for name, rows in evaluations.items():
-        graded, metrics = [row for row in rows if not row.failed], summarise(rows)
-        count = sum(row.correct if is_planner else row.typed_match for row in graded)
-        low, high = wilson_interval(round(count), len(graded), alpha)
+        graded, found = [row for row in rows if not row.failed], metrics[name]
+        low, high = wilson_interval(round(sum(row.typed_match for row in graded)), len(graded), alpha)
         interval = f"{percent(low)}-{percent(high)}" if graded else NONE
-        cells = (write(metrics.get(key)) for _, key, write in columns)
-        lines.append((name, str(len(graded)), percent(metrics.get(metric)), interval, *cells, str(len(rows) - len(graded))))
+        cells = (write(found.get(key)) for _, key, write in shown)
+        lines.append((name, str(len(graded)), percent(found.get(RIGHT)), interval, *cells, str(len(rows) - len(graded))))
     level = f"{100 * (1 - alpha):g} % interval"
-    return Table(("policy", "n", right, level, *(header for header, _, _ in columns), "failed"), tuple(lines))
+    return Table(("policy", "n", "typed match", level, *(header for header, _, _ in shown), "failed"), tuple(lines))
 
 
 Trust = Mapping[str, Mapping[str, Mapping[str, float]]]

@@ -14,7 +14,7 @@ from slmsearch.config import RunConfig, SftConfig
 from slmsearch.environments.registry import environment_of
 from slmsearch.environments.searcher.demonstrations import TINY_SEARCHER
 from slmsearch.episodes.chat_renderer import ChatRenderer
-from slmsearch.episodes.environment import TinyModel
+from slmsearch.episodes.teaching import TinyModel
 from slmsearch.errors import ConfigError
 from slmsearch.training.sft import Facts, Lesson, OnLog, OnPhase, tell_nobody
 from slmsearch.training.streams import demonstrated
@@ -121,13 +121,13 @@ def bootstrap(config: RunConfig, out: Path, on_log: OnLog | None = None, on_phas
         ConfigError: nobody demonstrates how the environment is played.
     """
     environment, settings = environment_of(config), bootstrap_settings(config)
-    tiny = environment.tiny
+    tiny = environment.teaching.tiny
     if tiny is None:
         raise ConfigError(f"there is no tiny {environment.name}: start from another model (policy.model)")
 
     def prepare() -> Lesson:
         of_texts = settings.model_copy(update={"seed": settings.seed + 500, "recipe": tiny.text_recipe or settings.recipe})
-        shown = islice(environment.demonstrations(config, of_texts), TOKENIZER_EPISODES)
+        shown = islice(environment.teaching.demonstrations(config, of_texts), TOKENIZER_EPISODES)
         texts = ("\n".join([one.question, *(part for turn in one.turns for part in turn)]) for one in shown)
         tokenizer = build_tokenizer(texts, tiny.pieces, tiny.vocabulary)
         set_seed(settings.seed)
@@ -145,7 +145,7 @@ def bootstrap(config: RunConfig, out: Path, on_log: OnLog | None = None, on_phas
 
 def bootstrap_settings(config: RunConfig) -> SftConfig:
     """Put the environment's own numbers in the place of those of `sft` that were left at their defaults."""
-    tiny, defaults = environment_of(config).tiny, SftConfig()
+    tiny, defaults = environment_of(config).teaching.tiny, SftConfig()
     own = {name: value for name, value in tiny.sft.items() if getattr(config.sft, name) == getattr(defaults, name)} if tiny else {}
     return config.sft.model_copy(update={**own, "lora": False})
 

@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 from slmsearch.config import RunConfig
 from slmsearch.environments.registry import environment_of
 from slmsearch.episodes.chat_renderer import ChatRenderer
-from slmsearch.episodes.environment import Demonstration, Limits
+from slmsearch.episodes.environment import Limits
 from slmsearch.episodes.episode import Episode
 from slmsearch.episodes.sampler import Message
+from slmsearch.episodes.teaching import Demonstration
 
 IGNORED = -100
 """Label of tokens that carry no loss."""

@@ -149,8 +149,7 @@ def write_card(name: str, base_model: str, run: Mapping[str, Any], merged: bool)
 
     The summary is empty where none is known. A base that is a path of this machine is cut to its last part.
     """
-    # Summaries of before named their environment by what they hold.
-    environment = find_environment(run.get("environment") or ("planner" if "worker_alone" in run else "searcher"))
+    environment = find_environment(str(run.get("environment", "searcher")))
     base = public_name(base_model)
     lines = ["---", "library_name: " + ("transformers" if merged else "peft"), f"base_model: {base}"]
     lines += [f"tags: [slmsearch, {environment.name}, grpo{'' if merged else ', lora'}]", "---", f"# {name}", ""]

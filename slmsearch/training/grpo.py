@@ -71,7 +71,7 @@ def make_dataset(questions: Sequence[Question], environment: Environment) -> Dat
     """Make the data of a whole run: one row per question and step, as messages."""
     train = environment.config.train
     order = order_questions(len(questions), num_steps(train, len(questions)) * train.questions_per_step, train.seed)
-    prompts = [[dict(message) for message in environment.prompt(question)] for question in questions]
+    prompts = [[dict(message) for message in environment.opening(environment.config, question.question)] for question in questions]
     return Dataset.from_dict({"prompt": [prompts[i] for i in order]})
 
 

@@ -81,7 +81,7 @@ def train_key(config: RunConfig, corpus_digest: str, index_key: str) -> str:
 
 def train_sources(config: RunConfig, corpus_digest: str, index_key: str) -> dict[str, object]:
     """Collect everything that decides what a training run ends with, except the machine."""
-    policy = config.policy
+    policy, environment = config.policy, environment_of(config)
     return {
         "version": TRAINING_VERSION,
         "packages": {name: version(name) for name in PACKAGES},
@@ -93,13 +93,14 @@ def train_sources(config: RunConfig, corpus_digest: str, index_key: str) -> dict
             **_template_part(policy),
         },
         "train": config.train.key_parts(exclude=_NOT_TRAINED_ON),
-        **environment_of(config).train_parts(config, index_key),
+        **environment.teaching.train_parts(config),
+        environment.name: environment.key_parts(config, index_key),
     }
 
 
 def start_key(config: RunConfig, digest: str) -> str | None:
     """Name the supervised start of a run by what it is made from, None where it has none; nothing heavy is loaded."""
-    parts = environment_of(config).start_parts(config, digest)
+    parts = environment_of(config).teaching.start_parts(config, digest)
     if parts is None:
         return None
     return content_key(

@@ -21,7 +21,8 @@ from slmsearch.corpus.questions import Question
 from slmsearch.corpus.store import load_questions
 from slmsearch.environments.registry import environment_of
 from slmsearch.episodes.chat_renderer import ChatRenderer, longest_prompt
-from slmsearch.episodes.environment import Check, Environment, select_questions
+from slmsearch.episodes.data_source import select_questions
+from slmsearch.episodes.environment import Check, Environment
 from slmsearch.episodes.episode import Episode, StopReason
 from slmsearch.episodes.rows import EpisodeRow
 from slmsearch.episodes.sampler import Sampler, Sampling
@@ -232,14 +233,15 @@ def preflight_here(config: RunConfig, tell: Callable[[Check], None], show: ShowE
 
     def run_checks() -> Iterator[Check]:
         corpora_dir = config.paths.corpora
-        digest = environment_of(config).build_data(config, corpora_dir)
+        digest = environment_of(config).data.build(config, corpora_dir)
         environment, found = environment_of(config).open(config, digest), load_questions(corpora_dir, digest)
         questions = select_questions(found.get(config.train.split, []), config.train.limit)
         asked = [*questions, *found.get("validation", [])]
         renderer = ChatRenderer(load_tokenizer(config.policy), config.searcher.tool_role)
-        yield from check_resources(config, longest_prompt(map(environment.prompt, asked), renderer))
+        yield from check_resources(config, longest_prompt((environment.opening(config, question.question) for question in asked), renderer))
         sampler, open_base = load_with_base(config.policy, config.searcher.tool_role)
-        environment.sample_base_with(open_base)
+        if environment.base_user is not None:
+            environment.base_user.sample_with(open_base)
         yield from check_learning(questions, environment, lambda: nullcontext(sampler), renderer, show)
 
     checks: list[Check] = []

@@ -21,7 +21,7 @@ from accelerate.utils import gather_object
 
 from slmsearch.corpus.questions import Question
 from slmsearch.environments.searcher.tools import SEARCH
-from slmsearch.episodes.environment import Environment
+from slmsearch.episodes.environment import Environment, with_task_reward
 from slmsearch.episodes.episode import Episode, StopReason, ToolCall
 from slmsearch.episodes.grade import judge_episodes
 from slmsearch.episodes.rows import EpisodeRow
@@ -130,7 +130,8 @@ class RolloutBridge:
         """
         sampling = Sampling(max_new_tokens=self.environment.limits.max_turn_tokens)
         first, processes = trainer.accelerator.process_index, trainer.accelerator.num_processes
-        own, size, environment = questions[first::processes], self.environment.config.evaluate.batch_size, self.environment.as_task()
+        environment = with_task_reward(self.environment)
+        own, size = questions[first::processes], environment.config.evaluate.batch_size
         batches = [own[start : start + size] for start in range(0, len(own), size)]
         with self._timer.on(HELD_OUT):
             with self.open_sampler(trainer) as sampler:

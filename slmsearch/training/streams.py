@@ -23,7 +23,7 @@ def demonstrated(renderer: ChatRenderer, config: RunConfig, settings: SftConfig)
     """
     environment, fitting = environment_of(config), 0
     limits = environment.limits_of(config)
-    for number, demonstration in enumerate(environment.demonstrations(config, settings)):
+    for number, demonstration in enumerate(environment.teaching.demonstrations(config, settings)):
         encoded = encode_demonstration(demonstration, renderer, config)
         if fits(encoded, limits):
             fitting += 1

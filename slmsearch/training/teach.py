@@ -218,12 +218,13 @@ def train_start(
 def prepare_start(config: RunConfig, sources: Sequence[str], say: Say, on_phase: OnPhase = tell_nobody) -> Lesson:
     """Load the model and say what it is taught; see `train_start`."""
     environment = environment_of(config)
-    even = environment.tiny is not None and environment.tiny.even and not config.sft.batch_size
+    tiny = environment.teaching.tiny
+    even = tiny is not None and tiny.even and not config.sft.batch_size
     if OWN in sources:
         require_qualified(config.judge, config.paths.data_dir)
     model, tokenizer = load_student(config.policy, config.sft.lora)
     renderer = ChatRenderer(tokenizer, config.searcher.tool_role)
-    fresh = config.sft.model_copy(update={"seed": config.sft.seed + environment.start_seed})
+    fresh = config.sft.model_copy(update={"seed": config.sft.seed + environment.teaching.seed_offset})
     kept, left_out = dict[str, list[Encoded]](), Counter[str]()
     wrong: Mapping[str, Episode] | None = None
     for source in sources:
@@ -234,7 +235,7 @@ def prepare_start(config: RunConfig, sources: Sequence[str], say: Say, on_phase:
             found, wrong = _own_episodes(config, sampler, say, on_phase)
             missed = Counter[str]()
         else:
-            shown, missed = environment.examples(config, source, wrong)
+            shown, missed = environment.teaching.examples(config, source, wrong)
             if wrong is not None and not shown:
                 continue  # the model knows all of it
             found = [encode_demonstration(demonstration, renderer, config) for demonstration in shown]
@@ -248,7 +249,7 @@ def prepare_start(config: RunConfig, sources: Sequence[str], say: Say, on_phase:
     facts: Facts = {"source": taught, "episodes": count, "start": began}
     if kept:
         facts["left_out"] = dict(+left_out)
-    settings = config.sft if count is None else environment.sft_settings(config, count)
+    settings = config.sft if count is None else environment.teaching.settings(config, count)
 
     def stream() -> Iterator[Encoded]:
         streams = [repeated(listed, config.sft.seed)] if listed else []
@@ -275,7 +276,7 @@ def train_control(config: RunConfig, out: Path, seconds: float, on_log: OnLog | 
         lesson = Lesson(model, tokenizer, settings.model_copy(update={"steps": steps}), lambda: demonstrated(renderer, config, settings))
         if config.sft.start == "none":
             return lesson
-        shown, left_out = environment_of(config).examples(config, "gold")
+        shown, left_out = environment_of(config).teaching.examples(config, "gold")
         found = [encode_demonstration(demonstration, renderer, config) for demonstration in shown]
         kept = _keep_fitting(config, found, left_out, "gold", lambda text: None)
         return replace(lesson, stream=lambda: repeated(kept, settings.seed))
@@ -301,7 +302,7 @@ def measure_speed(config: RunConfig) -> dict[str, float]:
     Raises:
         TrainingError, ModelError: see `train_start`.
     """
-    *_, source = environment_of(config).start_sources(config)  # gold after own: nothing is played for it
+    *_, source = environment_of(config).teaching.start_sources(config)  # gold after own: nothing is played for it
     lesson, times = prepare_start(config, [source], lambda text: None), UpdateTimes()
     with TemporaryDirectory() as scratch:
         train_sft(with_adapter(config, lesson), Path(scratch), callbacks=[times])
@@ -344,18 +345,19 @@ def _keep_fitting(config: RunConfig, found: Sequence[Encoded], left_out: Counter
     reasons = ", ".join(f"{count} {reason}" for reason, count in left_out.most_common() if count) or "none"
     say(f"{len(kept)} examples; left out: {reasons}")
     if not kept:
-        raise TrainingError(f"no example is left ({reasons}): {environment.example_advice or f'raise {limits.settings[0]}'}")
+        raise TrainingError(f"no example is left ({reasons}): {environment.teaching.advice or f'raise {limits.settings[0]}'}")
     return kept
 
 
 def _own_episodes(config: RunConfig, sampler: TorchSampler, say: Say, on_phase: OnPhase) -> tuple[list[Encoded], dict[str, Episode]]:
     """Play training questions, see `sample_own`; return the right episodes, and one of each other question by its text."""
     corpora_dir = config.paths.corpora
-    digest = environment_of(config).build_data(config, corpora_dir)
+    digest = environment_of(config).data.build(config, corpora_dir)
     environment = environment_of(config).open(config, digest)
-    asked = environment.to_train_on(load_questions(corpora_dir, digest).get(config.train.split, []))
+    asked = environment.teaching.training_questions(environment, config, load_questions(corpora_dir, digest).get(config.train.split, []))
     questions = asked[: config.train.limit or config.sft.own_questions]
-    environment.sample_base_with(lambda: nullcontext(sampler))
+    if environment.base_user is not None:
+        environment.base_user.sample_with(lambda: nullcontext(sampler))
     kept, others = sample_own(questions, environment, sampler, on_phase)
     right = {episode.question_id for episode in kept}
     say(f"{len(kept)} right episodes on {len(right)} of {len(questions)} questions")

@@ -87,9 +87,9 @@ def _train(
     judge_state = require_qualified(config.judge, config.paths.data_dir)
     past = read_reports(job.directory / STEPS)
     pass_on = require if config.train.preflight == "require" else list
-    questions = environment.to_train_on(questions)
+    questions = environment.teaching.training_questions(environment, config, questions)
     renderer = ChatRenderer(load_tokenizer(config.policy), config.searcher.tool_role)
-    opening = longest_prompt((environment.prompt(question) for question in [*questions, *held_out]), renderer)
+    opening = longest_prompt((environment.opening(config, question.question) for question in [*questions, *held_out]), renderer)
     checks = [] if checkpoint else pass_on(check_resources(config, opening))
     trainer, callback, tokenizer = _assemble(environment, questions, job, opening, timer)
     bridge, max_steps, is_main = trainer.bridge, trainer.args.max_steps, trainer.is_world_process_zero()
@@ -143,9 +143,9 @@ def _assemble(
     nodes = 0 if use_cpu else plan_memory(config, measure_shape(config), measure_available(), opening).part_nodes
     trainer = make_trainer(model, tokenizer, bridge, arguments, callback)
     trainer.nodes_per_part = nodes
-    if environment.shares_base:
+    if environment.base_user is not None:
         open_base = open_base_sampler(tokenizer, limits.tool_role)
-        environment.sample_base_with(lambda: open_base(trainer))
+        environment.base_user.sample_with(lambda: open_base(trainer))
     return trainer, callback, tokenizer
 
 

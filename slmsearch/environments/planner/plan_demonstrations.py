@@ -11,7 +11,7 @@ from typing import Literal
 
 from slmsearch.environments.planner.plan import DIRECT, render_plan
 from slmsearch.environments.planner.problems import MAX_OPERATIONS, Problem, generate_problem, gold_plan
-from slmsearch.episodes.environment import Demonstration, TinyModel
+from slmsearch.episodes.teaching import Demonstration, TinyModel
 
 EASY_OPERATIONS = 2
 """What the demonstrating planner leaves to the worker."""

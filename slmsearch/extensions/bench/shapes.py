@@ -21,8 +21,9 @@ from slmsearch.environments.searcher.indexed_corpus import open_indexed_corpus
 from slmsearch.environments.searcher.parsing import render_call
 from slmsearch.environments.searcher.tools import VIEW, Toolbox
 from slmsearch.episodes.chat_renderer import ChatRenderer
-from slmsearch.episodes.environment import Demonstration, select_questions
+from slmsearch.episodes.data_source import select_questions
 from slmsearch.episodes.episode import ToolCall, ToolResult
+from slmsearch.episodes.teaching import Demonstration
 from slmsearch.training.bootstrap import build_tokenizer, make_model
 from slmsearch.training.encoding import Encoded, encode_demonstration
 from slmsearch.training.memory import measure_shape

@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from math import fsum
 
-from slmsearch.environments.planner.plan_prompt import COMBINE, DIRECT_SOLUTION, SUBPROBLEM
-from slmsearch.environments.searcher.tools import TOOL_NAMES
+from slmsearch.environments.registry import find_environment
 from slmsearch.episodes.episode import StopReason
 from slmsearch.episodes.rows import EpisodeRow
 from slmsearch.evaluate.statistics import Difference
@@ -32,7 +31,6 @@ from slmsearch.report.tables import (
 from slmsearch.training.reports import HELD_OUT
 from slmsearch.training.samples import SampledEpisode
 
-TOOLS = (*TOOL_NAMES, SUBPROBLEM, COMBINE, DIRECT_SOLUTION)
 """Names under which calls are counted."""
 MAX_SLICES = 16
 """Slices drawn as intervals; the table holds all."""
@@ -190,7 +188,7 @@ def _calls(run: RunResults) -> list[Block]:
     shown = line_chart("Episodes by number of tool calls", lines, "tool calls of an episode")
     blocks.append(Block("Share of episodes by number of calls", chart=shown, file="tool_calls"))
     if run.evaluations:
-        blocks.append(Block("Calls per episode by tool", _tools_table(run.evaluations)))
+        blocks.append(Block("Calls per episode by tool", _tools_table(run.evaluations, find_environment(run.environment).tool_names)))
     return blocks
 
 
@@ -199,10 +197,10 @@ def _distribution(rows: Sequence[EpisodeRow], most: int) -> list[tuple[float, fl
     return [(float(i), counts[i] / max(1, counts.total())) for i in range(most + 1)]
 
 
-def _tools_table(evaluations: Mapping[str, Evaluation]) -> Table:
+def _tools_table(evaluations: Mapping[str, Evaluation], tool_names: Sequence[str]) -> Table:
     # A program may call by any name; what is no tool is counted as one.
     counts = {
-        name: Counter(call.name if call.name in TOOLS else "(no tool)" for episode in evaluation.episodes for call in episode.calls)
+        name: Counter(call.name if call.name in tool_names else "(no tool)" for episode in evaluation.episodes for call in episode.calls)
         for name, evaluation in evaluations.items()
     }
     tools = list(dict.fromkeys(tool for count in counts.values() for tool in count))

@@ -10,6 +10,7 @@ from slmsearch.environments.searcher.answer_sources import Source, find_sources
 from slmsearch.environments.searcher.indexed_corpus import open_indexed_corpus
 from slmsearch.environments.searcher.rollout import Watch, play_episodes
 from slmsearch.environments.searcher.searcher_environment import SearcherEnvironment
+from slmsearch.episodes.environment import without_token_limits
 from slmsearch.episodes.episode import Episode, StopReason, ToolCall, Turn
 from slmsearch.episodes.sampler import Sampler, Sampling
 from slmsearch.errors import ContextError
@@ -99,7 +100,7 @@ def load(served: ServedPolicy) -> str:
     indexed = open_indexed_corpus(served.config, served.corpus_digest, served.index_key)
     environment = SearcherEnvironment(indexed.toolbox, ExactJudge(), served.config)
     if served.spec.policy is None:
-        environment = environment.without_token_limits()
+        environment = without_token_limits(environment)
     indexed.toolbox.index.search(["setup"], 1)  # loads the embedder, which is not the first question's time
     _loaded[:] = [_Loaded(served, environment, make_policy_sampler(served.spec, environment, []), indexed.index_key)]
     # The child looks for dead cycles after every call: among all that torch has loaded it took half a second.

@@ -201,4 +201,4 @@ def test_the_command_plans_with_the_longest_opening(monkeypatch, model_dir, ques
     monkeypatch.setattr("slmsearch.training.preflight.check_resources", too_much)
     assert [check.name for check in preflight_here(config, lambda check: None, print)] == ["memory"]
     renderer = ChatRenderer(load_tokenizer(config.policy), config.searcher.tool_role)
-    assert planned == [longest_prompt(map(environment.prompt, questions), renderer)]
+    assert planned == [longest_prompt((environment.opening(environment.config, question.question) for question in questions), renderer)]

@@ -15,8 +15,8 @@ from slmsearch.environments.planner.plan_prompt import make_plan_prompt
 from slmsearch.environments.searcher.demonstrations import make_demonstrations
 from slmsearch.environments.searcher.prompt import make_prompt
 from slmsearch.episodes.chat_renderer import ChatRenderer
-from slmsearch.episodes.environment import Demonstration
 from slmsearch.episodes.sampler import Sampling
+from slmsearch.episodes.teaching import Demonstration
 from slmsearch.errors import ModelError
 from slmsearch.models.load import load_model
 from slmsearch.sampling.torch_sampler import TorchSampler

@@ -1,0 +1,103 @@
+"""What an environment is played on: questions, and the corpus or whatever else stands behind them."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from slmsearch.config import CorpusConfig, RunConfig
+from slmsearch.corpus.documents.skipped import Skipped
+from slmsearch.corpus.questions import Question
+from slmsearch.corpus.sources import Source, read_questions
+from slmsearch.corpus.store import store_corpus
+from slmsearch.errors import ConfigError, TrainingError
+
+
+class DataSource:
+    """The data of an environment; by default the questions of `corpus.questions`, without pages."""
+
+    label: ClassVar[str] = "questions"
+    """What the data are, in a word."""
+    code: ClassVar[tuple[str, ...]] = ("corpus",)
+    """Packages of `slmsearch` whose code decides what `check` finds."""
+    unused: ClassVar[tuple[str, ...]] = ("searcher.", "planner.", "reward.", "control.")
+    """Beginnings of settings that mean nothing to the environment."""
+    output: ClassVar[str] = ""
+    """Folder in the data directory in which a finished run is laid out as one directory; empty: it is not."""
+
+    def sources(self, config: RunConfig) -> dict[str, str | None]:
+        """Return the configured files and data sets by setting; None where data are generated."""
+        return {"corpus.questions": config.corpus.questions}
+
+    def load_questions(self, config: RunConfig) -> list[Question]:
+        """Load or generate the configured questions.
+
+        Raises:
+            CorpusError: a source is missing or broken.
+            ConfigError: no questions are configured.
+        """
+        if config.corpus.questions is None:
+            raise ConfigError(f"environment {config.environment} needs questions: set corpus.questions")
+        return read_questions(config.corpus.questions)
+
+    def key_parts(self, config: RunConfig) -> Mapping[str, object] | None:
+        """Collect everything that decides what the data are; None where that cannot be known without loading them."""
+        return None
+
+    def collect_again(self, config: CorpusConfig, recorded: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Collect a key's parts from recorded settings, to compare them with `recorded`; None where those are not of this source."""
+        return None
+
+    def build(
+        self,
+        config: RunConfig,
+        corpora_dir: Path,
+        skipped: list[Skipped] | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> str:
+        """Materialise the data as a corpus and return its digest; a corpus that is there already is found.
+
+        Args:
+            config: run.
+            corpora_dir: directory of all corpora.
+            skipped: takes the files that could not be read.
+            progress: told how many files were read, and of how many.
+
+        Raises:
+            CorpusError: a source is missing or broken, or the corpus cannot be written.
+        """
+        source = CorpusConfig(questions=next(iter(self.sources(config).values()), None))
+        return store_corpus(source, corpora_dir, lambda: Source([], self.load_questions(config)), self.key_parts(config))
+
+    def check(self, corpora_dir: Path, digest: str) -> dict[str, object]:
+        """Check a corpus; return `ok` and `findings`, each with ids."""
+        return {"ok": True, "findings": []}
+
+    def describe(self, config: RunConfig) -> str:
+        """Return where the data come from: the first configured source, else the environment's name."""
+        return next((source for source in self.sources(config).values() if source), config.environment)
+
+    def index_key(self, config: RunConfig, digest: str) -> str:
+        """Name the index version that a corpus is played with; empty where there is none."""
+        return ""
+
+    def fresh(self, config: RunConfig, seed: int, pages: int, questions: int) -> RunConfig:
+        """Return the configuration of data that nobody has seen, for a nightly run; by default the data stay the same."""
+        return config
+
+    def servers(self, config: RunConfig) -> Mapping[str, bool]:
+        """Return the beginnings of settings with addresses and secrets, those of policy and judge apart: does playing use such a server?"""
+        return {"planner.": False, "retrieval.": False, "sandbox.": False}
+
+
+def select_questions(questions: Sequence[Question], limit: int) -> list[Question]:
+    """Take the questions to train on: the first `limit` questions (0: all), leaving out those whose text came before.
+
+    Raises:
+        TrainingError: there are none.
+    """
+    unique: dict[str, Question] = {}
+    for question in questions:
+        unique.setdefault(question.question, question)
+    if not unique:
+        raise TrainingError("there is no question to train on: check corpus.questions")
+    return list(unique.values())[: limit or None]
