@@ -25,9 +25,10 @@ from slmsearch.config.playing import (
     ServiceConfig,
     WorkerConfig,
 )
-from slmsearch.config.sections import Section
+from slmsearch.config.sections import ConfigSection
 
 __all__ = [
+    "ConfigSection",
     "ControlConfig",
     "CorpusConfig",
     "DecisionConfig",
@@ -50,7 +51,6 @@ __all__ = [
     "RunConfig",
     "SandboxConfig",
     "SearcherConfig",
-    "Section",
     "ServiceConfig",
     "SftConfig",
     "TrackingConfig",
@@ -61,7 +61,7 @@ __all__ = [
 ]
 
 
-class RunConfig(Section):
+class RunConfig(ConfigSection):
     """A whole run."""
 
     environment: str = "searcher"

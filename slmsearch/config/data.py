@@ -5,10 +5,10 @@ from typing import Literal
 
 from pydantic import Field, SecretStr
 
-from slmsearch.config.sections import Address, Section
+from slmsearch.config.sections import Address, ConfigSection
 
 
-class PathsConfig(Section):
+class PathsConfig(ConfigSection):
     """Directories of data and results. Relative ones stand beside the settings file that was named, else in the current folder. As a flag
     or a variable they are relative to the current folder."""
 
@@ -58,7 +58,7 @@ class PathsConfig(Section):
         return Path(self.mlruns_dir) / "nights"
 
 
-class WorldConfig(Section):
+class WorldConfig(ConfigSection):
     """The fictional encyclopedia."""
 
     pages: int = Field(default=1600, ge=40)
@@ -69,7 +69,7 @@ class WorldConfig(Section):
     """Questions written per page, over all splits."""
 
 
-class CorpusConfig(Section):
+class CorpusConfig(ConfigSection):
     """Pages and questions."""
 
     pages: str | None = None
@@ -85,7 +85,7 @@ class CorpusConfig(Section):
     """Keep only the first pages and the questions on them; 0 keeps all. `DEV=1` sets 10."""
 
 
-class EmbedderConfig(Section):
+class EmbedderConfig(ConfigSection):
     """The model that turns text into vectors; part of the index key."""
 
     model: str = "sentence-transformers/all-MiniLM-L6-v2"
@@ -102,7 +102,7 @@ class EmbedderConfig(Section):
     """Where a local model runs; no part of the index key."""
 
 
-class RetrievalConfig(Section):
+class RetrievalConfig(ConfigSection):
     """The index and what a search returns."""
 
     embedder: EmbedderConfig = EmbedderConfig()

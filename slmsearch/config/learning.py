@@ -5,10 +5,10 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from slmsearch.config.sections import Address, Section
+from slmsearch.config.sections import Address, ConfigSection
 
 
-class LoraSection(Section):
+class LoraSection(ConfigSection):
     """The adapter."""
 
     r: int = Field(default=16, ge=1)
@@ -24,11 +24,11 @@ class LoraSection(Section):
         return 2 * self.r
 
     def key_parts(self, exclude: Collection[str] = ()) -> dict[str, object]:
-        """See `Section.key_parts`."""
+        """See `ConfigSection.key_parts`."""
         return {**super().key_parts(exclude), "alpha": self.alpha}
 
 
-class VllmConfig(Section):
+class VllmConfig(ConfigSection):
     """vLLM as the sampler of training (extra `gpu`). An adapter goes there as an adapter; TRL carries over all weights where all learn."""
 
     mode: Literal["off", "colocate", "server"] = "off"
@@ -42,7 +42,7 @@ class VllmConfig(Section):
     """Share of the device that a colocated engine takes while it samples."""
 
 
-class MonitorConfig(Section):
+class MonitorConfig(ConfigSection):
     """The collapse monitor: compares the last steps with those before, and restores the best weights; its limits follow from the
     noise of the run."""
 
@@ -55,7 +55,7 @@ class MonitorConfig(Section):
     """Training stops at this many collapses: the learning rate is then a tenth of the one that was set, and was wrong from the start."""
 
 
-class TrainConfig(Section):
+class TrainConfig(ConfigSection):
     """Reinforcement learning through TRL."""
 
     method: Literal["lora", "full"] = "lora"
@@ -129,7 +129,7 @@ class TrainConfig(Section):
         return self
 
 
-class SftConfig(Section):
+class SftConfig(ConfigSection):
     """Supervised training: of tiny-searcher from scratch (`slmsearch bootstrap`), and of the SFT control in a pipeline run."""
 
     start: Literal["none", "gold", "own"] = "none"
@@ -166,7 +166,7 @@ class SftConfig(Section):
     """Right episodes kept of each, at most: more of an easy question would crowd out the hard ones."""
 
 
-class ControlConfig(Section):
+class ControlConfig(ConfigSection):
     """SFT continued from the same checkpoint on the same demonstrations (on gold alone where `sft.start` is own), to show what RL adds."""
 
     enabled: bool = True
@@ -174,7 +174,7 @@ class ControlConfig(Section):
     """0: as many as take as long as GRPO took, by the time of some updates on this machine; both times are printed."""
 
 
-class LearnConfig(Section):
+class LearnConfig(ConfigSection):
     """`slmsearch learn`."""
 
     budget_s: float = Field(default=0.0, ge=0)

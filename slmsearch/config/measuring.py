@@ -4,10 +4,10 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, SecretStr
 
-from slmsearch.config.sections import Address, Section
+from slmsearch.config.sections import Address, ConfigSection
 
 
-class EvaluateConfig(Section):
+class EvaluateConfig(ConfigSection):
     """What is measured, on what."""
 
     policy: str | None = None
@@ -33,7 +33,7 @@ class EvaluateConfig(Section):
     training alone reaches with perfect demonstrations, for as long as checkpoint and GRPO take together."""
 
 
-class DecisionConfig(Section):
+class DecisionConfig(ConfigSection):
     """The written rule of promotion."""
 
     metric: str = "answer/typed_match"
@@ -56,7 +56,7 @@ class DecisionConfig(Section):
     """Seeds them."""
 
 
-class NightlyConfig(Section):
+class NightlyConfig(ConfigSection):
     """The nightly evaluation, and what counts as a regression (`slmsearch/evaluate/nightly.py` says how it is tested)."""
 
     alpha: ClassVar[float] = 0.01
@@ -71,7 +71,7 @@ class NightlyConfig(Section):
     """Address that alarms are posted to, as JSON with a `text`; never recorded. A worker reads it from SLMSEARCH_NIGHTLY__WEBHOOK."""
 
 
-class TrackingConfig(Section):
+class TrackingConfig(ConfigSection):
     """MLflow."""
 
     uri: Address | None = None

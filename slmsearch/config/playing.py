@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, SecretStr
 
-from slmsearch.config.sections import Address, Section
+from slmsearch.config.sections import Address, ConfigSection
 
 
 class FrozenDict(dict[str, bool | int | float | str]):
@@ -19,7 +19,7 @@ Variables = Annotated[dict[Annotated[str, Field(pattern=r"^[A-Za-z_]\w*$")], boo
 """Names and values of a template's variables."""
 
 
-class SearcherConfig(Section):
+class SearcherConfig(ConfigSection):
     """Limits of an episode and the form of its messages."""
 
     max_turns: int = Field(default=8, ge=1)
@@ -47,7 +47,7 @@ class SearcherConfig(Section):
     """The model may also write a Python program in `<code>`, which runs in the sandbox; raise `max_turn_tokens` with it."""
 
 
-class LimitsConfig(Section):
+class LimitsConfig(ConfigSection):
     """What one program may take; a program that wants more is stopped, which it sees as its result."""
 
     wall_s: float = Field(default=5.0, gt=0, le=600)
@@ -69,7 +69,7 @@ class ProgramLimits(LimitsConfig):
     """A longer program is not run."""
 
 
-class SandboxConfig(Section):
+class SandboxConfig(ConfigSection):
     """Where programs that a model wrote are run (`slmsearch sandbox up`)."""
 
     engine: Literal["bubblewrap", "docker"] = "bubblewrap"
@@ -91,7 +91,7 @@ class SandboxConfig(Section):
     limits: LimitsConfig = LimitsConfig()
 
 
-class ServiceConfig(Section):
+class ServiceConfig(ConfigSection):
     """The searcher as a service (`slmsearch serve searcher`)."""
 
     queue: int = Field(default=64, ge=1)
@@ -102,7 +102,7 @@ class ServiceConfig(Section):
     """Share of the episodes that is recorded as traces in MLflow, with question and answer; 0 records none."""
 
 
-class PolicyConfig(Section):
+class PolicyConfig(ConfigSection):
     """The model that is trained or evaluated."""
 
     model: str = "tiny-searcher"
@@ -122,7 +122,7 @@ class PolicyConfig(Section):
     """Key for the endpoint; never recorded."""
 
 
-class RewardConfig(Section):
+class RewardConfig(ConfigSection):
     """Weights of the named parts beside 1 for a right answer; the reward is their sum, in [-0.1, 1] with these defaults."""
 
     kind: Literal["task", "format_only", "random"] = "task"
@@ -142,11 +142,11 @@ class RewardConfig(Section):
     """Pay it only in a group in which no episode is right: a question that the policy can answer is answered."""
 
     def key_parts(self, exclude: Collection[str] = ()) -> dict[str, object]:
-        """See `Section.key_parts`; the gate counts where there is something to pay."""
+        """See `ConfigSection.key_parts`; the gate counts where there is something to pay."""
         return super().key_parts(exclude if self.abstained else {*exclude, "abstained_gated"})
 
 
-class JudgeConfig(Section):
+class JudgeConfig(ConfigSection):
     """Who decides whether an answer is right."""
 
     kind: Literal["exact", "ollama", "openai"] = "exact"
@@ -174,7 +174,7 @@ class JudgeConfig(Section):
     """Train only with a judge that has passed `slmsearch judge qualify` with this model and prompt."""
 
 
-class WorkerConfig(Section):
+class WorkerConfig(ConfigSection):
     """The frozen worker that carries plans out; always greedy."""
 
     kind: Literal["arithmetic", "base", "openai", "ollama"] = "arithmetic"
@@ -195,7 +195,7 @@ class WorkerConfig(Section):
     """Tokens of one solution of a model."""
 
 
-class PlanRewardConfig(Section):
+class PlanRewardConfig(ConfigSection):
     """Weights of the named parts of a plan's reward beside 1 for a right answer; their sum is the reward."""
 
     kind: Literal["task", "format_only", "random"] = "task"
@@ -213,7 +213,7 @@ class PlanRewardConfig(Section):
     """Paid for a plan that a reward-hacking filter refuses; it is graded as a wrong one: no hack earns more than an honest failure."""
 
 
-class PlanSftConfig(Section):
+class PlanSftConfig(ConfigSection):
     """Supervised training of a planner (`slmsearch planner sft`, and the flow where `enabled`)."""
 
     enabled: bool = False
@@ -230,7 +230,7 @@ class PlanSftConfig(Section):
     """Passes over a set that ends, `sft.batch_size` examples per update; 0 takes `sft.steps`."""
 
 
-class PlannerConfig(Section):
+class PlannerConfig(ConfigSection):
     """The planner: its problems, its worker, its limits."""
 
     problems: str | None = None

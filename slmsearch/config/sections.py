@@ -11,7 +11,7 @@ Address = Annotated[str, PlainSerializer(without_credentials, return_type=str, w
 """Where a server is. User and password in it are secret: JSON leaves them out."""
 
 
-class Section(BaseModel):
+class ConfigSection(BaseModel):
     """Base of every section: frozen, no unknown keys, docstrings of fields as their descriptions."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
@@ -28,5 +28,7 @@ class Section(BaseModel):
         """Return settings and the section's constants, but for some, as JSON values for a content key."""
         constants = {name: getattr(self, name) for name in type(self).__class_vars__ if name.islower()}
         parts = self.model_dump(mode="json") | constants
-        parts |= {name: section.key_parts() for name in type(self).model_fields if isinstance(section := getattr(self, name), Section)}
+        parts |= {
+            name: section.key_parts() for name in type(self).model_fields if isinstance(section := getattr(self, name), ConfigSection)
+        }
         return {name: value for name, value in parts.items() if name not in exclude}

@@ -48,7 +48,7 @@ _EXPECTATIONS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class DataCheck:
     """One expectation: what a column must hold, how bad it is if not, and what to do then."""
 
     column: str
@@ -59,7 +59,7 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class DataFinding:
     """A check that failed."""
 
     expectation: str
@@ -83,39 +83,41 @@ class ValidationReport:
     checks: int
     counts: dict[str, int]
     """Pages, sections and questions looked at."""
-    findings: tuple[Finding, ...]
+    findings: tuple[DataFinding, ...]
     """Critical ones first."""
 
 
 PAGE_CHECKS = (
-    Check("id", "unique", "critical", "page ids occur more than once; give every page its own"),
-    Check("id", "matches", "critical", "page ids are empty or hold white space or control characters; use `_`", WELL_FORMED_ID),
-    Check("id", "matches", "warning", "page ids hold quotes, backslashes or angle brackets; tool calls must escape them", PLAIN_ID),
-    Check(
+    DataCheck("id", "unique", "critical", "page ids occur more than once; give every page its own"),
+    DataCheck("id", "matches", "critical", "page ids are empty or hold white space or control characters; use `_`", WELL_FORMED_ID),
+    DataCheck("id", "matches", "warning", "page ids hold quotes, backslashes or angle brackets; tool calls must escape them", PLAIN_ID),
+    DataCheck(
         "look_alikes",
         "at_most",
         "warning",
         "page ids look the same as another one: composed otherwise (Unicode NFC, NFD), or characters that show nothing; rename one",
     ),
-    Check("title_chars", "at_least", "critical", "pages have no title; a search shows titles", 1),
-    Check("content_chars", "at_least", "critical", "pages are empty; fill or remove them", 1),
-    Check("sections", "at_least", "critical", "pages cannot be split into sections", 1),
-    Check("sections_with_text", "at_least", "warning", "pages hold headings but no text", 1),
-    Check("shared_section_ids", "at_most", "warning", "section ids equal those of another page; a `:` in page ids or headings does that"),
-    Check("content_chars", "at_most", "warning", f"pages are longer than {MAX_PAGE_CHARS:,} characters", MAX_PAGE_CHARS),
+    DataCheck("title_chars", "at_least", "critical", "pages have no title; a search shows titles", 1),
+    DataCheck("content_chars", "at_least", "critical", "pages are empty; fill or remove them", 1),
+    DataCheck("sections", "at_least", "critical", "pages cannot be split into sections", 1),
+    DataCheck("sections_with_text", "at_least", "warning", "pages hold headings but no text", 1),
+    DataCheck(
+        "shared_section_ids", "at_most", "warning", "section ids equal those of another page; a `:` in page ids or headings does that"
+    ),
+    DataCheck("content_chars", "at_most", "warning", f"pages are longer than {MAX_PAGE_CHARS:,} characters", MAX_PAGE_CHARS),
 )
 
 
 QUESTION_CHECKS = (
-    Check("id", "unique", "critical", "question ids occur more than once; give every question its own"),
-    Check("question_chars", "at_least", "critical", "questions are empty; fill or remove them", 1),
-    Check("answer_chars", "at_least", "critical", 'answers are empty; fill them, or write "I don\'t know" if there is none', 1),
-    Check("missing_pages", "at_most", "critical", "gold pages are not in the corpus; add the pages or remove the questions"),
-    Check("missing_sections", "at_most", "critical", "gold sections are not on their pages; compare them with the pages' headings"),
-    Check("answer_missing", "at_most", "critical", "the answer does not stand in the gold section; correct section or answer"),
-    Check("leaking", "at_most", "critical", "a gold page or entity is also gold in another split; build the corpus again"),
-    Check("near_duplicate", "at_most", "warning", "questions use the same words as another one"),
-    Check("question_chars", "at_most", "warning", f"questions are longer than {MAX_QUESTION_CHARS} characters", MAX_QUESTION_CHARS),
+    DataCheck("id", "unique", "critical", "question ids occur more than once; give every question its own"),
+    DataCheck("question_chars", "at_least", "critical", "questions are empty; fill or remove them", 1),
+    DataCheck("answer_chars", "at_least", "critical", 'answers are empty; fill them, or write "I don\'t know" if there is none', 1),
+    DataCheck("missing_pages", "at_most", "critical", "gold pages are not in the corpus; add the pages or remove the questions"),
+    DataCheck("missing_sections", "at_most", "critical", "gold sections are not on their pages; compare them with the pages' headings"),
+    DataCheck("answer_missing", "at_most", "critical", "the answer does not stand in the gold section; correct section or answer"),
+    DataCheck("leaking", "at_most", "critical", "a gold page or entity is also gold in another split; build the corpus again"),
+    DataCheck("near_duplicate", "at_most", "warning", "questions use the same words as another one"),
+    DataCheck("question_chars", "at_most", "warning", f"questions are longer than {MAX_QUESTION_CHARS} characters", MAX_QUESTION_CHARS),
 )
 
 
@@ -129,14 +131,14 @@ def validate_corpus(corpus_dir: Path) -> ValidationReport:
     pages, questions = list(read_pages(corpus_dir)), list(read_questions(corpus_dir))
     # Double ids are a finding; a library holds the first of each.
     library = Library({page.id: page for page in reversed(pages)}.values())
-    tables: dict[str, tuple[list[Row], tuple[Check, ...]]] = {
+    tables: dict[str, tuple[list[Row], tuple[DataCheck, ...]]] = {
         "pages": (page_rows(pages, library), PAGE_CHECKS),
         "questions": (question_rows(questions, library), QUESTION_CHECKS),
     }
     findings = [finding for table, (rows, checks) in tables.items() if rows for finding in _failed(table, rows, checks)]
     if manifest.dropped_questions:
         message = "questions were left out because their pages lie in two splits"
-        findings.append(Finding("split_by_page", "questions", "page_ids", "warning", manifest.dropped_questions, (), message))
+        findings.append(DataFinding("split_by_page", "questions", "page_ids", "warning", manifest.dropped_questions, (), message))
     findings.sort(key=lambda finding: ("critical", "warning", "info").index(finding.severity))
     return ValidationReport(
         digest=manifest.digest,
@@ -147,7 +149,7 @@ def validate_corpus(corpus_dir: Path) -> ValidationReport:
     )
 
 
-def find_skipped(skipped: Sequence[Skipped]) -> list[Finding]:
+def find_skipped(skipped: Sequence[Skipped]) -> list[DataFinding]:
     """Describe what of a folder was not taken, one finding a reason, warnings first; it belongs to a source, not to the corpus it gave."""
     by_reason: dict[str, list[str]] = defaultdict(list)
     for item in skipped:
@@ -156,11 +158,11 @@ def find_skipped(skipped: Sequence[Skipped]) -> list[Finding]:
     for reason, paths in by_reason.items():
         severity: Severity = "info" if reason in ORDINARY else "warning"
         message = f"not taken: {reason}"
-        findings.append(Finding("documents_taken", "pages", "file", severity, len(paths), tuple(paths[:SAMPLE_IDS]), message))
+        findings.append(DataFinding("documents_taken", "pages", "file", severity, len(paths), tuple(paths[:SAMPLE_IDS]), message))
     return sorted(findings, key=lambda finding: finding.severity, reverse=True)
 
 
-def _failed(table: str, rows: list[Row], checks: Sequence[Check]) -> list[Finding]:
+def _failed(table: str, rows: list[Row], checks: Sequence[DataCheck]) -> list[DataFinding]:
     import pandas as pd
 
     findings = []
@@ -171,7 +173,7 @@ def _failed(table: str, rows: list[Row], checks: Sequence[Check]) -> list[Findin
         if not outcome.success:
             ids = dict.fromkeys(str(row["id"]) for row in outcome.result["unexpected_index_list"])
             findings.append(
-                Finding(
+                DataFinding(
                     expectation=outcome.expectation_config.type,
                     table=table,
                     column=check.column,
@@ -184,7 +186,7 @@ def _failed(table: str, rows: list[Row], checks: Sequence[Check]) -> list[Findin
     return findings
 
 
-def _outcomes(table: str, frame: "pd.DataFrame", checks: Sequence[Check]) -> list[Any]:
+def _outcomes(table: str, frame: "pd.DataFrame", checks: Sequence[DataCheck]) -> list[Any]:
     """Run the checks in an ephemeral context; results come back in no fixed order and are put in that of the checks."""
     import great_expectations as gx
     import great_expectations.expectations as gxe

@@ -39,7 +39,7 @@ class PlayedSet:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class NightChange:
     """Something that tonight's evaluation is made of and the reference was not."""
 
     part: str
@@ -66,7 +66,7 @@ class Night:
     tests: tuple[NightTest, ...] = ()
     against: dict[str, str | list[str] | None] = field(default_factory=dict)
     """Names of the references: nights, and the key of the promotion's evaluation."""
-    changes: dict[str, tuple[Change, ...]] = field(default_factory=dict)
+    changes: dict[str, tuple[NightChange, ...]] = field(default_factory=dict)
     """What changed since: reference -> changes."""
     notes: tuple[str, ...] = ()
     """What could not be compared, and why."""
@@ -185,7 +185,7 @@ def judge_night(
     past = Past(tuple(green), other, same.scores if same else None, *worlds)
     fresh = tonight.fresh.slices if tonight.fresh else None
     tests = compare_night(fixed, fresh, past, config)
-    changes: dict[str, tuple[Change, ...]] = {}
+    changes: dict[str, tuple[NightChange, ...]] = {}
     if chosen.last is not None:
         changes["last green night"] = find_changes(chosen.last.make, tonight.make)
     if same is not None:
@@ -270,9 +270,9 @@ def choose_references(nights: Sequence[Night], tonight: Night, green_nights: int
     )
 
 
-def find_changes(before: Mapping[str, str], now: Mapping[str, str], partial: bool = False) -> tuple[Change, ...]:
+def find_changes(before: Mapping[str, str], now: Mapping[str, str], partial: bool = False) -> tuple[NightChange, ...]:
     """Say what differs, the likely causes of a fall first; with `partial`, what the reference does not name is no change."""
     names = [name for name in {*before, *now} if before.get(name) != now.get(name) and (name in before or not partial)]
     rank = {part: i for i, part in enumerate(LIKELY)}
-    changes = [Change(*name.partition(".")[::2], before.get(name), now.get(name)) for name in names]
+    changes = [NightChange(*name.partition(".")[::2], before.get(name), now.get(name)) for name in names]
     return tuple(sorted(changes, key=lambda change: (rank.get(change.part, len(LIKELY)), change.name)))

@@ -108,7 +108,7 @@ def _join(parts: Sequence[Evaluation]) -> Evaluation:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class EvaluationTarget:
     """What is to be stored: the evaluation of a content key, or a shard of it."""
 
     key: str
@@ -116,7 +116,7 @@ class Target:
 
 
 def play_evaluation(
-    target: Target, spec: PolicySpec, digest: str, index_key: str, config: RunConfig, progress: Progress | None = None
+    target: EvaluationTarget, spec: PolicySpec, digest: str, index_key: str, config: RunConfig, progress: Progress | None = None
 ) -> None:
     """Play an evaluation, or a shard of it, on the stored corpus and index version, and store it.
 

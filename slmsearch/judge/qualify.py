@@ -46,7 +46,7 @@ ALL = "all"
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class JudgeLimits:
     """What a judge must reach on the calibration set before it may teach.
 
     Set before any judge was measured. A false accept is what reinforcement learning finds and exploits; a false reject only costs signal.
@@ -64,7 +64,7 @@ class Limits:
     """The interval of the share of right answers called wrong must end below this."""
 
 
-LIMITS = Limits()
+LIMITS = JudgeLimits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ def calibration_key(cases: list[Case]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class JudgeOutcome:
     """What the judge said of one case."""
 
     id: str
@@ -124,7 +124,7 @@ class Qualification:
     """Names model, prompt and calibration set."""
     at: str
     """When, ISO 8601, UTC."""
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[JudgeOutcome, ...]
     verdict_s: float
     """Median seconds of one reply."""
     verdicts_per_s: float
@@ -133,7 +133,7 @@ class Qualification:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class JudgedShare:
     """A share with Wilson's score interval."""
 
     count: int
@@ -152,10 +152,10 @@ class KindFigures:
     """Right and wrong verdicts on the cases of a kind; cases without a verdict are in `failed` alone."""
 
     kind: str
-    accuracy: Share
-    false_accepts: Share
+    accuracy: JudgedShare
+    false_accepts: JudgedShare
     """Of the wrong answers."""
-    false_rejects: Share
+    false_rejects: JudgedShare
     """Of the right answers."""
     failed: int
 
@@ -171,13 +171,13 @@ def qualify(config: JudgeConfig, data_dir: str | Path, progress: Callable[[int, 
     cases, client = load_cases(), _Timed(make_client(config))
     judge = LlmJudge(client, config)
     digest = judge.identify()
-    outcomes: list[Outcome] = []
+    outcomes: list[JudgeOutcome] = []
     started = time.perf_counter()
     for start in range(0, len(cases), CASES_AT_A_TIME):
         batch = cases[start : start + CASES_AT_A_TIME]
         verdicts = judge.judge([(case.as_question(), case.answer) for case in batch])
         outcomes += [
-            Outcome(
+            JudgeOutcome(
                 case.id, case.kind, case.correct, found.correct, typed_match(case.answer, (case.gold,)), found.by == "judge", found.failure
             )
             for case, found in zip(batch, verdicts, strict=True)
@@ -242,16 +242,16 @@ def find_qualification(config: JudgeConfig, data_dir: str | Path) -> tuple[str, 
         raise JudgeError(f"{path} is damaged ({error}); measure the judge again: slmsearch judge qualify") from error
 
 
-def measure_kinds(outcomes: Iterable[Outcome], alpha: float) -> list[KindFigures]:
+def measure_kinds(outcomes: Iterable[JudgeOutcome], alpha: float) -> list[KindFigures]:
     """Measure all outcomes, and those of each kind, in the order of the set."""
-    groups: dict[str, list[Outcome]] = {ALL: []}
+    groups: dict[str, list[JudgeOutcome]] = {ALL: []}
     for outcome in outcomes:
         groups[ALL].append(outcome)
         groups.setdefault(outcome.kind, []).append(outcome)
     return [_measure(kind, group, alpha) for kind, group in groups.items()]
 
 
-def _measure(kind: str, outcomes: Sequence[Outcome], alpha: float) -> KindFigures:
+def _measure(kind: str, outcomes: Sequence[JudgeOutcome], alpha: float) -> KindFigures:
     given = [outcome for outcome in outcomes if outcome.verdict is not None]
     right = _share([outcome.verdict is outcome.known for outcome in given], alpha)
     accepted = _share([bool(outcome.verdict) for outcome in given if not outcome.known], alpha)
@@ -259,9 +259,9 @@ def _measure(kind: str, outcomes: Sequence[Outcome], alpha: float) -> KindFigure
     return KindFigures(kind, right, accepted, rejected, failed=len(outcomes) - len(given))
 
 
-def _share(found: Sequence[bool], alpha: float) -> Share:
+def _share(found: Sequence[bool], alpha: float) -> JudgedShare:
     count, n = sum(found), len(found)
-    return Share(count, n, *wilson_interval(count, n, alpha))
+    return JudgedShare(count, n, *wilson_interval(count, n, alpha))
 
 
 def measure_kappa(pairs: Sequence[tuple[bool, bool]]) -> float:
@@ -277,7 +277,7 @@ def measure_kappa(pairs: Sequence[tuple[bool, bool]]) -> float:
     return float(cohens_kappa(table, return_results=False))
 
 
-def find_shortfalls(qualification: Qualification, limits: Limits = LIMITS) -> list[str]:
+def find_shortfalls(qualification: Qualification, limits: JudgeLimits = LIMITS) -> list[str]:
     """Say what keeps a judge from passing; nothing does where the list is empty.
 
     The rule: every case has a verdict; the intervals of accuracy, false accepts and false rejects over all cases lie wholly on the
@@ -302,11 +302,11 @@ def find_shortfalls(qualification: Qualification, limits: Limits = LIMITS) -> li
     return found
 
 
-def _percent(share: Share) -> str:
+def _percent(share: JudgedShare) -> str:
     return f"{share.value:.1%} {show_interval(share.low, share.high, '.1%')}"
 
 
-def summarise_qualification(qualification: Qualification, limits: Limits = LIMITS) -> dict[str, Any]:
+def summarise_qualification(qualification: Qualification, limits: JudgeLimits = LIMITS) -> dict[str, Any]:
     """Put what a qualification found, and whether it passes, into JSON values; single outcomes are left out."""
     outcomes = qualification.outcomes
     given = [(outcome.verdict, outcome.exact, outcome.known) for outcome in outcomes if outcome.verdict is not None]

@@ -128,7 +128,7 @@ class Draft:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class TextSpan:
     """A part of a sentence."""
 
     start: int
@@ -137,7 +137,7 @@ class Span:
     text: str
 
 
-def find_spans(sentence: str, codes: Sequence[tuple[int, int]] = (), common: Container[str] = ()) -> list[Span]:
+def find_spans(sentence: str, codes: Sequence[tuple[int, int]] = (), common: Container[str] = ()) -> list[TextSpan]:
     """Find what can be asked for, in order of kinds (code first, then dates); spans do not overlap.
 
     Args:
@@ -145,7 +145,7 @@ def find_spans(sentence: str, codes: Sequence[tuple[int, int]] = (), common: Con
         codes: where code stands in it; nothing else is found there.
         common: words that elsewhere begin with a small letter: at the start of a sentence their capital makes no name.
     """
-    found = [Span(start, end, "code", sentence[start:end]) for start, end in codes]
+    found = [TextSpan(start, end, "code", sentence[start:end]) for start, end in codes]
     for kind, pattern in _PATTERNS:
         for match in pattern.finditer(sentence):
             span = _span(sentence, kind, *match.span("asked"), common)
@@ -154,7 +154,7 @@ def find_spans(sentence: str, codes: Sequence[tuple[int, int]] = (), common: Con
     return [span for span in found if not _is_part(sentence, span)]
 
 
-def _is_part(sentence: str, span: Span) -> bool:
+def _is_part(sentence: str, span: TextSpan) -> bool:
     """Say whether a span is only a part of something, or what the sentence points to; of code, whether it is too short or long."""
     before, after = sentence[: span.start], sentence[span.end :]
     if span.kind in ("name", "term") and _POINTED_AT.match(after):
@@ -164,7 +164,7 @@ def _is_part(sentence: str, span: Span) -> bool:
     return span.kind == "code" and (len(span.text) > MAX_CODE or sum(map(str.isalnum, span.text)) < MIN_CODE)
 
 
-def _span(sentence: str, kind: SpanKind, start: int, end: int, common: Container[str]) -> Span | None:
+def _span(sentence: str, kind: SpanKind, start: int, end: int, common: Container[str]) -> TextSpan | None:
     text = sentence[start:end].rstrip(_TRAILING)
     if kind == "name":
         start, text = _trim_name(sentence, start, text, common)
@@ -180,7 +180,7 @@ def _span(sentence: str, kind: SpanKind, start: int, end: int, common: Container
         numbered = _NUMBERED.search(sentence[:start])  # "Section 12" is no quantity
         if len(text) < 2 or (numbered and numbered[1] not in NO_NAMES - _PLACES):
             return None
-    return Span(start, start + len(text), kind, text)
+    return TextSpan(start, start + len(text), kind, text)
 
 
 def _trim_name(sentence: str, start: int, text: str, common: Container[str]) -> tuple[int, str]:
@@ -238,7 +238,7 @@ def make_clozes(sentence: Excerpt, common: Container[str] = ()) -> Iterator[Draf
             yield Draft(question, span.text, "cloze", place)
 
 
-def _question(sentence: Excerpt, span: Span) -> str | None:
+def _question(sentence: Excerpt, span: TextSpan) -> str | None:
     """Ask for a span; None where the sentence needs its page's name, and that has none."""
     text = f"{sentence.text[: span.start]}{GAP}{sentence.text[span.end :]}".replace('"', "'")
     asked = f'{ASKED[span.kind]}: "{text}"'

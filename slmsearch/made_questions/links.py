@@ -19,7 +19,7 @@ from slmsearch.corpus.questions import holds_answer
 from slmsearch.corpus.scripts import SPACELESS
 from slmsearch.keys import content_key
 from slmsearch.made_questions.cloze import ASKED, GAP, Excerpt, find_spans
-from slmsearch.made_questions.make import BATCH, Filters, Made, excerpts_of
+from slmsearch.made_questions.make import BATCH, Filters, MadeQuestions, excerpts_of
 from slmsearch.made_questions.names import Names
 from slmsearch.made_questions.sentences import is_usable, plain_paragraphs, split_sentences
 
@@ -33,7 +33,7 @@ _WORD = re.compile(rf"[{SPACELESS}]{{1,3}}|[^\s{SPACELESS}]+")
 
 
 @dataclass(frozen=True, slots=True)
-class Fact:
+class LinkedFact:
     """What can be asked about a page once its name is known."""
 
     place: Excerpt
@@ -42,7 +42,7 @@ class Fact:
     """The question about it."""
 
 
-def find_facts(excerpt: Excerpt, common: Container[str] = ()) -> Iterator[Fact]:
+def find_facts(excerpt: Excerpt, common: Container[str] = ()) -> Iterator[LinkedFact]:
     """Find dates, numbers, names and terms in an excerpt whose neighbouring words do not name its page."""
     for sentence in _sentences(excerpt):
         for span in find_spans(sentence, common=common):
@@ -54,7 +54,7 @@ def find_facts(excerpt: Excerpt, common: Container[str] = ()) -> Iterator[Fact]:
             told = excerpt.title and excerpt.title in fragment
             if not told and not holds_answer(f"{fragment} {excerpt.title}", span.text):
                 asked = ASKED[span.kind][0].lower() + ASKED[span.kind][1:]
-                yield Fact(excerpt, span.text, f'On the page of that name, {asked}: "... {fragment} ..."?')
+                yield LinkedFact(excerpt, span.text, f'On the page of that name, {asked}: "... {fragment} ..."?')
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Mention:
     page_id: str
     """Of the page named."""
 
-    def ask(self, fact: Fact) -> str:
+    def ask(self, fact: LinkedFact) -> str:
         """Return the question over both pages."""
         gapped = self.place.text.replace(self.name, GAP).replace('"', "'")
         return f'Which name fills the gap: "{gapped}"? {fact.asked}'
@@ -93,7 +93,7 @@ def _sentences(excerpt: Excerpt) -> Iterator[str]:
         yield from filter(is_usable, split_sentences(paragraph))
 
 
-def add_two_hop(made: Made, filters: Filters, seed: int, limit: int, about: Container[str] | None = None) -> Made:
+def add_two_hop(made: MadeQuestions, filters: Filters, seed: int, limit: int, about: Container[str] | None = None) -> MadeQuestions:
     """Make questions over two pages beside others.
 
     Args:
@@ -125,7 +125,7 @@ def make_two_hop(
     asked: set[str] = set()
 
     @functools.cache
-    def facts_of(page_id: str) -> list[Fact]:
+    def facts_of(page_id: str) -> list[LinkedFact]:
         page = filters.library.page(page_id)
         excerpts = excerpts_of(page, filters.library) if page else ()
         facts = [fact for excerpt in excerpts for fact in find_facts(excerpt, filters.common)]
@@ -152,10 +152,10 @@ def make_two_hop(
 
 
 def _choose_facts(
-    mentions: Sequence[Mention], filters: Filters, chance: Random, facts_of: Callable[[str], Sequence[Fact]]
-) -> list[Fact | str]:
+    mentions: Sequence[Mention], filters: Filters, chance: Random, facts_of: Callable[[str], Sequence[LinkedFact]]
+) -> list[LinkedFact | str]:
     """Search with each name; choose something to ask about its page, in the section found if there is something, or say why not."""
-    chosen: list[Fact | str] = []
+    chosen: list[LinkedFact | str] = []
     for mention, hits in zip(mentions, filters.search([mention.name for mention in mentions]), strict=True):
         found = [hit.section_id for hit in hits if hit.page_id == mention.page_id]
         if not found:
@@ -167,9 +167,9 @@ def _choose_facts(
     return chosen
 
 
-def _reasons_against(mentions: Sequence[Mention], facts: Sequence[Fact | str], filters: Filters) -> list[str | None]:
+def _reasons_against(mentions: Sequence[Mention], facts: Sequence[LinkedFact | str], filters: Filters) -> list[str | None]:
     """Search with each question, and each name with the words to find; say why one page alone answers, or why both cannot be reached."""
-    asked = [(mention, fact) for mention, fact in zip(mentions, facts, strict=True) if isinstance(fact, Fact)]
+    asked = [(mention, fact) for mention, fact in zip(mentions, facts, strict=True) if isinstance(fact, LinkedFact)]
     found = filters.search([text for mention, fact in asked for text in (mention.ask(fact), f"{mention.name} {fact.asked}")])
     pairs = iter(zip(found[::2], found[1::2], strict=True))
     reasons: list[str | None] = []
@@ -192,7 +192,7 @@ def _reasons_against(mentions: Sequence[Mention], facts: Sequence[Fact | str], f
     return reasons
 
 
-def _row(mention: Mention, fact: Fact) -> dict[str, object]:
+def _row(mention: Mention, fact: LinkedFact) -> dict[str, object]:
     first, second, question = mention.place, fact.place, mention.ask(fact)
     key = content_key(question=question, answer=fact.answer, section=second.section_id)
     return {

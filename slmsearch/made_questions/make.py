@@ -49,7 +49,7 @@ Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class MadeQuestions:
     """Questions, and how many drafts became of what."""
 
     rows: tuple[dict[str, object], ...]
@@ -198,7 +198,7 @@ def make_questions(
     generator: QuestionGenerator | None = None,
     progress: Progress | None = None,
     about: Container[str] | None = None,
-) -> Made:
+) -> MadeQuestions:
     """Make questions about the pages of a library.
 
     Args:
@@ -234,7 +234,7 @@ def make_questions(
     order = {page.id: number for number, page in enumerate(library.pages())}
     rows = tuple(map(make_row, sorted(filters.taken, key=lambda draft: order[draft.place.page_id])))
     faults = dict(generator.faults) if generator else {}
-    return Made(rows, dict(filters.made), dict(filters.kept), dict(filters.dropped.most_common()), faults)
+    return MadeQuestions(rows, dict(filters.made), dict(filters.kept), dict(filters.dropped.most_common()), faults)
 
 
 def excerpts_of(page: Page, library: Library) -> Iterator[Excerpt]:

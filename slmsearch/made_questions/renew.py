@@ -14,7 +14,7 @@ from slmsearch.corpus.splits import assign_splits
 from slmsearch.keys import content_key
 from slmsearch.made_questions.cloze import Draft, Excerpt
 from slmsearch.made_questions.links import add_two_hop
-from slmsearch.made_questions.make import CORRECTION, Filters, Made, Progress, excerpts_of, make_questions, make_row
+from slmsearch.made_questions.make import CORRECTION, Filters, MadeQuestions, Progress, excerpts_of, make_questions, make_row
 from slmsearch.made_questions.written import QuestionGenerator
 
 ACCEPTED = "accepted"
@@ -50,7 +50,7 @@ class Renewed:
     """Questions with their splits."""
 
     rows: tuple[Row, ...]
-    made: Made
+    made: MadeQuestions
     """What was drafted anew."""
     kept: int
     """Questions taken over."""

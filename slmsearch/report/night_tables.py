@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from slmsearch.evaluate.nightly import NightTest
-from slmsearch.evaluate.nights import Change, Night
+from slmsearch.evaluate.nights import Night, NightChange
 from slmsearch.intervals import show_interval
 from slmsearch.report.tables import Table
 
@@ -41,7 +41,7 @@ def describe_night(night: Night) -> str:
     return f"Night {night.night}: {night.policy} regressed, {fell}; {since or 'what changed is not known'}."
 
 
-def _changes(changes: Sequence[Change]) -> str:
+def _changes(changes: Sequence[NightChange]) -> str:
     def short(value: str | None) -> str:
         return "none" if value is None else value if len(value) <= 24 else f"{value[:20]}..."
 

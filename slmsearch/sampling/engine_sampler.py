@@ -14,7 +14,7 @@ from slmsearch.episodes.sampler import Message, SampledTurn, Sampling
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class CompletionRequest:
     """One turn to be sampled."""
 
     history: tuple[int, ...]
@@ -25,9 +25,9 @@ class Request:
     stop: tuple[str, ...] = ()
     """See `Sampling.stop`; what an engine writes beyond the first is dropped."""
 
-    def after(self, ids: tuple[int, ...]) -> "Request":
+    def after(self, ids: tuple[int, ...]) -> "CompletionRequest":
         """Ask for what follows the first ids of the turn."""
-        return Request((*self.history, *ids), self.max_tokens - len(ids), self.seed + len(ids), self.stop)
+        return CompletionRequest((*self.history, *ids), self.max_tokens - len(ids), self.seed + len(ids), self.stop)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Completion:
 class Engine(Protocol):
     """What samples the turns: vLLM (`vllm.py`), in this process or served."""
 
-    def complete(self, requests: Sequence[Request], temperature: float, end_id: int) -> list[Completion]:
+    def complete(self, requests: Sequence[CompletionRequest], temperature: float, end_id: int) -> list[Completion]:
         """Sample one turn per request, in order; the end token and the token that completes a stop text are included."""
         ...
 
@@ -106,7 +106,7 @@ class EngineSampler(IdSampler):
     def _write(self, rows: list[int], contexts: list[tuple[int, ...]], limits: list[int]) -> list[tuple[Completion, bool]]:
         seed, stop = self._sampling.seed + 1_000_003 * self._sampling.first_row, self._sampling.stop
         requests = [  # other rows and turns draw otherwise
-            Request((*self._histories[row], *context), limit, (seed + 1_000_003 * row + self._turns[row]) % (1 << 31), stop)
+            CompletionRequest((*self._histories[row], *context), limit, (seed + 1_000_003 * row + self._turns[row]) % (1 << 31), stop)
             for row, context, limit in zip(rows, contexts, limits, strict=True)
         ]
         turns = self._complete(requests)
@@ -115,7 +115,7 @@ class EngineSampler(IdSampler):
             self._turns[row] += 1
         return turns
 
-    def _complete(self, requests: Sequence[Request]) -> list[tuple[Completion, bool]]:
+    def _complete(self, requests: Sequence[CompletionRequest]) -> list[tuple[Completion, bool]]:
         """Let the engine write; return each turn, and whether it was ended.
 
         An engine knows nothing of thinking: a turn that it stopped inside of `<think>` is sent again to be gone on with.

@@ -10,7 +10,7 @@ from typing import Any
 
 from slmsearch.errors import ServiceError
 from slmsearch.foreign import cause_of
-from slmsearch.sampling.engine_sampler import Completion, Request
+from slmsearch.sampling.engine_sampler import Completion, CompletionRequest
 
 LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 """Values `--max-lora-rank` of vLLM takes."""
@@ -32,7 +32,7 @@ class ColocatedEngine:
         """
         self._llm, self._adapter, self._number = llm, adapter, number
 
-    def complete(self, requests: Sequence[Request], temperature: float, end_id: int) -> list[Completion]:
+    def complete(self, requests: Sequence[CompletionRequest], temperature: float, end_id: int) -> list[Completion]:
         """See `Engine.complete`."""
         from vllm import SamplingParams
 
@@ -52,7 +52,7 @@ class ColocatedEngine:
         ]
 
 
-def _stops(request: Request, end_id: int) -> dict[str, object]:
+def _stops(request: CompletionRequest, end_id: int) -> dict[str, object]:
     """Say where a turn ends. Ids come back up to the one that completes a stop text, whatever else that one holds."""
     return {"stop_token_ids": [end_id], "stop": list(request.stop), "include_stop_str_in_output": True}
 
@@ -64,7 +64,7 @@ class ServedEngine:
         """Take a `trl.generation.vllm_client.VLLMClient`; `model` is the adapter to sample with, None the server's own model."""
         self._client, self._model = client, model
 
-    def complete(self, requests: Sequence[Request], temperature: float, end_id: int) -> list[Completion]:
+    def complete(self, requests: Sequence[CompletionRequest], temperature: float, end_id: int) -> list[Completion]:
         """See `Engine.complete`.
 
         The client knows one limit for all, so what is beyond a request's own is cut off; and one seed for all, with which a group's

@@ -16,7 +16,7 @@ from slmsearch.environments.searcher.demonstrations import TINY_SEARCHER
 from slmsearch.episodes.chat_renderer import ChatRenderer
 from slmsearch.episodes.teaching import TinyModel
 from slmsearch.errors import ConfigError
-from slmsearch.training.sft import Facts, Lesson, OnLog, OnPhase, tell_nobody
+from slmsearch.training.sft import Lesson, OnLog, OnPhase, TrainingFacts, tell_nobody
 from slmsearch.training.streams import demonstrated
 from slmsearch.training.teach import teach
 
@@ -112,7 +112,7 @@ def make_model(tokenizer: PreTrainedTokenizerBase, **sizes: Any) -> Qwen3ForCaus
     return model
 
 
-def bootstrap(config: RunConfig, out: Path, on_log: OnLog | None = None, on_phase: OnPhase = tell_nobody) -> Facts:
+def bootstrap(config: RunConfig, out: Path, on_log: OnLog | None = None, on_phase: OnPhase = tell_nobody) -> TrainingFacts:
     """Train tokenizer and tiny model of the configured environment from scratch and write them as a Hugging Face model directory.
 
     The directory is replaced as a whole when everything is done; what its `bootstrap.json` says is returned.
@@ -132,7 +132,7 @@ def bootstrap(config: RunConfig, out: Path, on_log: OnLog | None = None, on_phas
         tokenizer = build_tokenizer(texts, tiny.pieces, tiny.vocabulary)
         set_seed(settings.seed)
         model, renderer = make_model(tokenizer), ChatRenderer(tokenizer)
-        facts: Facts = {
+        facts: TrainingFacts = {
             "config": settings.key_parts(exclude={"lora", "batch_size", "own_questions", "own_tries", "own_kept"}),
             "parameters": sum(weight.numel() for weight in model.parameters()),
             "threads": torch.get_num_threads(),
@@ -150,7 +150,7 @@ def bootstrap_settings(config: RunConfig) -> SftConfig:
     return config.sft.model_copy(update={**own, "lora": False})
 
 
-def _write_card(name: str, tiny: TinyModel, settings: SftConfig, facts: Facts) -> str:
+def _write_card(name: str, tiny: TinyModel, settings: SftConfig, facts: TrainingFacts) -> str:
     return f"""---
 library_name: transformers
 tags: [slmsearch, {name}]

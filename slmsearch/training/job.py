@@ -143,7 +143,7 @@ def _template_part(policy: PolicyConfig) -> dict[str, object]:
     return {"chat_template_kwargs": policy.chat_template_kwargs} if policy.chat_template_kwargs else {}
 
 
-class Manifest(TypedDict):
+class JobManifest(TypedDict):
     """What says that a training run is done, and of what."""
 
     adapter_hash: str
@@ -170,7 +170,7 @@ def write_manifest(
 ) -> None:
     """Write what says that training is done, and of what."""
     adapter = job.directory / ADAPTER
-    facts: Manifest = {
+    facts: JobManifest = {
         "adapter_hash": file_hash(weights_file(adapter)),
         "adapter_files": hash_files(adapter),
         "steps": steps,
@@ -188,9 +188,9 @@ def write_manifest(
     seal(job.directory, UNSEALED)
 
 
-def read_manifest(directory: Path) -> Manifest | None:
+def read_manifest(directory: Path) -> JobManifest | None:
     """Return the manifest of a finished training run; None if it is unfinished or a file of its adapter no longer agrees with it."""
-    adapter, manifest = directory / ADAPTER, cast(Manifest, read_json(directory / MANIFEST))
+    adapter, manifest = directory / ADAPTER, cast(JobManifest, read_json(directory / MANIFEST))
     try:
         files = manifest.get("adapter_files") or {weights_file(adapter).name: manifest["adapter_hash"]}
         return manifest if find_damage(adapter, files) is None and files[weights_file(adapter).name] == manifest["adapter_hash"] else None

@@ -46,7 +46,7 @@ from slmsearch.training.files import (
     latest_complete_checkpoint,
     list_checkpoints,
 )
-from slmsearch.training.job import Manifest, TrainJob, read_manifest, train_sources
+from slmsearch.training.job import JobManifest, TrainJob, read_manifest, train_sources
 from slmsearch.training.reports import ReportTail, StepReport, truncate_reports
 
 ENV_SECRETS = "SLMSEARCH_TRAINING_SECRETS"
@@ -119,7 +119,7 @@ def _variables(job: TrainJob) -> dict[str, str]:
     }
 
 
-def train(job: TrainJob, on_step: OnStep, after_step: int = 0) -> Manifest:
+def train(job: TrainJob, on_step: OnStep, after_step: int = 0) -> JobManifest:
     """Train in a child process, or look the result up if this job has been trained before; return what says that it is done.
 
     Where another process trains the same job, its end is waited for; what it left is looked up, or gone on with.

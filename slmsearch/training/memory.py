@@ -62,7 +62,7 @@ HEAP_FRAC = 1.1
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class ModelShape:
     """What of a model's shape decides its memory."""
 
     parameters: int
@@ -83,7 +83,7 @@ class Shape:
     """Likewise of supervised training."""
 
 
-def measure_shape(config: RunConfig, model: str | None = None) -> Shape:
+def measure_shape(config: RunConfig, model: str | None = None) -> ModelShape:
     """Read from its configuration the shape of the policy's model, or of another one, as a run trains it; no weights are loaded.
 
     Raises:
@@ -105,7 +105,7 @@ def measure_shape(config: RunConfig, model: str | None = None) -> Shape:
     parameters = {id(weight): weight.numel() for weight in skeleton.parameters()}
     heads = getattr(read, "num_key_value_heads", None) or read.num_attention_heads
     size = getattr(read, "head_dim", None) or read.hidden_size // read.num_attention_heads
-    return Shape(
+    return ModelShape(
         sum(parameters.values()),
         widths,
         read.num_hidden_layers,
@@ -135,7 +135,7 @@ def _count_saved(read: Any, config: RunConfig) -> tuple[float, float]:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class MemoryPart:
     """One consumer of memory."""
 
     name: str
@@ -149,7 +149,7 @@ class MemoryPlan:
     """What each phase needs, and what the device has."""
 
     device: str
-    phases: Mapping[str, tuple[Part, ...]]
+    phases: Mapping[str, tuple[MemoryPart, ...]]
     """All that is held in a phase, by its name."""
     available: float
     """Bytes the device has free."""
@@ -171,7 +171,7 @@ class MemoryPlan:
         return self.needs(self.worst)
 
     @property
-    def largest(self) -> Part:
+    def largest(self) -> MemoryPart:
         """The largest part of the peak that a setting can make smaller."""
         return max((part for part in self.phases[self.worst] if part.setting), key=lambda part: part.num_bytes)
 
@@ -185,27 +185,31 @@ class MemoryPlan:
         return "\n".join([*lines, f"  peak {peak}"])
 
 
-def count_trained(train: TrainConfig, shape: Shape) -> int:
+def count_trained(train: TrainConfig, shape: ModelShape) -> int:
     """Count the weights that learn."""
     return shape.parameters if train.method == "full" else sum(train.lora.r * (a + b) for a, b in shape.linear_widths)
 
 
-def plan_memory(config: RunConfig, shape: Shape, available: Mapping[str, float], prompt_tokens: int = PROMPT_TOKENS) -> MemoryPlan:
+def plan_memory(config: RunConfig, shape: ModelShape, available: Mapping[str, float], prompt_tokens: int = PROMPT_TOKENS) -> MemoryPlan:
     """Plan the memory of a training run and of its evaluations; `available` are free bytes of `cpu` and, where there is one, of `cuda`."""
     device = "cuda" if config.policy.device != "cpu" and "cuda" in available else "cpu"
     planner = _Planner(config, shape, device, prompt_tokens)
     train, judge = config.train, config.judge
-    judged = Part("judge", JUDGE_BYTES.get(judge.model, 5e9), "judge.loaded")
+    judged = MemoryPart("judge", JUDGE_BYTES.get(judge.model, 5e9), "judge.loaded")
     beside = judge.kind == "ollama" and device == "cuda"
-    always = (planner.weights, Part("runtime", RUNTIME_BYTES[device], ""), *((judged,) if beside and judge.loaded == "always" else ()))
+    always = (
+        planner.weights,
+        MemoryPart("runtime", RUNTIME_BYTES[device], ""),
+        *((judged,) if beside and judge.loaded == "always" else ()),
+    )
     meanwhile = (judged,) if beside and judge.loaded == "sampling" else ()
     episodes = train.questions_per_step * train.group_size // train.num_processes
     batch = config.evaluate.batch_size
 
-    def playing(rows: int, prompts: int, setting: str) -> tuple[Part, ...]:
+    def playing(rows: int, prompts: int, setting: str) -> tuple[MemoryPart, ...]:
         if train.vllm.mode == "off":
             return (*planner.playing(rows, prompts, setting), *planner.merged, *meanwhile)
-        engine = Part("vLLM", train.vllm.gpu_memory_frac * available[device], "train.vllm.gpu_memory_frac")
+        engine = MemoryPart("vLLM", train.vllm.gpu_memory_frac * available[device], "train.vllm.gpu_memory_frac")
         return (engine, *meanwhile) if train.vllm.mode == "colocate" else meanwhile
 
     learning = (*always, planner.learning)
@@ -227,7 +231,7 @@ class _Planner:
     """Counts the parts of one run on one device."""
 
     config: RunConfig
-    shape: Shape
+    shape: ModelShape
     device: str
     prompt_tokens: int
 
@@ -242,30 +246,32 @@ class _Planner:
         return self.prompt_tokens + environment_of(self.config).limits_of(self.config).max_episode_tokens
 
     @property
-    def weights(self) -> Part:
+    def weights(self) -> MemoryPart:
         """The model."""
         policy = self.config.policy
         if policy.load_in_4bit:
             linear = sum(inputs * outputs for inputs, outputs in self.shape.linear_widths)
-            return Part("weights", NF4_BYTES * linear + 2 * (self.shape.parameters - linear), "policy.model")
-        return Part("weights", self.shape.parameters * self.width, "policy.dtype" if self.width == 4 else "policy.load_in_4bit")
+            return MemoryPart("weights", NF4_BYTES * linear + 2 * (self.shape.parameters - linear), "policy.model")
+        return MemoryPart("weights", self.shape.parameters * self.width, "policy.dtype" if self.width == 4 else "policy.load_in_4bit")
 
     @property
-    def learning(self) -> Part:
+    def learning(self) -> MemoryPart:
         """What stays for learning: gradient, two moments, the copy of the best weights; an adapter is there itself, too."""
         trained = count_trained(self.config.train, self.shape)
         if self.config.train.method == "full":  # learns the weights in place, in their own precision
-            return Part("gradient, optimiser, best", trained * 4 * self.width, "train.method")
-        return Part("adapter, gradient, optimiser, best", trained * 5 * 4, "train.lora.r")
+            return MemoryPart("gradient, optimiser, best", trained * 4 * self.width, "train.method")
+        return MemoryPart("adapter, gradient, optimiser, best", trained * 5 * 4, "train.lora.r")
 
     @property
-    def merged(self) -> tuple[Part, ...]:
+    def merged(self) -> tuple[MemoryPart, ...]:
         """The copy of the adapted layers while training plays, where there is one."""
         linear = sum(inputs * outputs for inputs, outputs in self.shape.linear_widths)
         wanted = self.config.train.method == "lora" and self.device == "cpu" and not self.config.policy.load_in_4bit
-        return (Part("merged layers", self.width * linear, "policy.dtype"),) if wanted and self.shape.parameters <= MERGE_UP_TO else ()
+        return (
+            (MemoryPart("merged layers", self.width * linear, "policy.dtype"),) if wanted and self.shape.parameters <= MERGE_UP_TO else ()
+        )
 
-    def playing(self, rows: int, prompts: int, setting: str) -> tuple[Part, ...]:
+    def playing(self, rows: int, prompts: int, setting: str) -> tuple[MemoryPart, ...]:
         """Count what a batch of `rows` episodes with so many different openings holds; `setting` makes it smaller."""
         shape, limits = self.shape, environment_of(self.config).limits_of(self.config)
         result = min(int(limits.max_result_chars / CHARS_PER_TOKEN), limits.max_episode_tokens)
@@ -276,10 +282,10 @@ class _Planner:
         passing = fed * (4 * shape.hidden + 2 * shape.query_width + 4 * shape.intermediate) * self.width
         seen = 8 * fed * columns + 2 * rows * columns * shape.query_width * self.width
         return (
-            Part("key-value cache", shape.layers * layer, setting),
-            Part("cache being moved", 3 * layer, setting),
-            Part("one layer of what is fed", passing + seen, setting),
-            Part("logits", 40 * rows * shape.vocabulary, setting),
+            MemoryPart("key-value cache", shape.layers * layer, setting),
+            MemoryPart("cache being moved", 3 * layer, setting),
+            MemoryPart("one layer of what is fed", passing + seen, setting),
+            MemoryPart("logits", 40 * rows * shape.vocabulary, setting),
         )
 
     def fit_nodes(self, held: float, available: float) -> int:
@@ -292,7 +298,7 @@ class _Planner:
         needs = {nodes: held + sum(part.num_bytes for part in self.updating(rows, nodes)) for nodes in PART_NODES if nodes <= wanted}
         return next((nodes for nodes, bytes_needed in needs.items() if bytes_needed <= MEMORY_FRAC * available), PART_NODES[-1])
 
-    def updating(self, rows: int, nodes: int) -> tuple[Part, ...]:
+    def updating(self, rows: int, nodes: int) -> tuple[MemoryPart, ...]:
         """Count what a micro-batch of so many episodes holds: its blocks until the backward pass, or a part of so many nodes."""
         openings = -(-rows // self.config.train.group_size)
         distinct = openings * self.prompt_tokens + rows * (self.tokens - self.prompt_tokens)
@@ -309,7 +315,7 @@ class _Planner:
 
         return kept // block * (filled_up(block) - block) if self.device == "cuda" else kept
 
-    def imitating(self) -> tuple[Part, ...]:
+    def imitating(self) -> tuple[MemoryPart, ...]:
         """Count what supervised training holds: the model as it learns, and a micro-batch of examples or its longest one."""
         config, shape = self.config, self.shape
         longest = config.planner.sft.max_tokens if config.planner.sft.enabled else self.tokens
@@ -317,7 +323,10 @@ class _Planner:
         tokens = max(config.sft.tokens_per_batch, longest)
         whole = not (config.sft.lora or config.planner.sft.enabled)
         held = (
-            (Part("weights", shape.parameters * 4, "sft.lora"), Part("gradient, optimiser", shape.parameters * 3 * 4, "sft.lora"))
+            (
+                MemoryPart("weights", shape.parameters * 4, "sft.lora"),
+                MemoryPart("gradient, optimiser", shape.parameters * 3 * 4, "sft.lora"),
+            )
             if whole
             else (self.weights, self.learning)
         )
@@ -341,7 +350,7 @@ class Held(NamedTuple):
     """Bytes of an activation."""
 
 
-def count_held(config: RunConfig, shape: Shape, device: str, held: Held, setting: str) -> tuple[Part, ...]:
+def count_held(config: RunConfig, shape: ModelShape, device: str, held: Held, setting: str) -> tuple[MemoryPart, ...]:
     """Count what an update holds beside what always stays; `setting` makes it smaller."""
     kept, block, again, saved, width = held
     cut, beside = setting, again * 2 * (shape.query_width + shape.kv_width) * width
@@ -355,11 +364,11 @@ def count_held(config: RunConfig, shape: Shape, device: str, held: Held, setting
     if device == "cpu":  # without Triton every operation on the tile makes another, nine at once
         head = max(head, min(block, CHECKED_TOKENS) * CHECKED_COLUMNS * 4 * 9)
     return (
-        Part("activations", activations, setting),
-        *((Part("freed, kept by the allocator", HEAP_FRAC * activations, setting),) if device == "cpu" else ()),
-        Part("one layer of the backward pass", layer, cut),
-        Part("log-probabilities", head + 4 * kept * shape.hidden * width, cut),
-        Part("step of the optimiser", 8.0 * count_trained(config.train, shape), "train.lora.r"),
+        MemoryPart("activations", activations, setting),
+        *((MemoryPart("freed, kept by the allocator", HEAP_FRAC * activations, setting),) if device == "cpu" else ()),
+        MemoryPart("one layer of the backward pass", layer, cut),
+        MemoryPart("log-probabilities", head + 4 * kept * shape.hidden * width, cut),
+        MemoryPart("step of the optimiser", 8.0 * count_trained(config.train, shape), "train.lora.r"),
     )
 
 

@@ -32,7 +32,7 @@ from slmsearch.judge.qualify import REMEDY, read_state
 from slmsearch.models.load import load_tokenizer
 from slmsearch.sampling.load_sampler import load_with_base
 from slmsearch.training.files import KEPT_CHECKPOINTS
-from slmsearch.training.memory import GIB, MEMORY_FRAC, Shape, count_trained, measure_available, measure_shape, plan_memory
+from slmsearch.training.memory import GIB, MEMORY_FRAC, ModelShape, count_trained, measure_available, measure_shape, plan_memory
 from slmsearch.training.rollout_bridge import MAX_FAILED_FRAC, to_tokens
 
 MAX_PREFLIGHT_QUESTIONS = 16
@@ -77,7 +77,7 @@ def check_extras(config: RunConfig) -> Iterator[Check]:
             yield Check(package, there, found, f"install the extra: uv pip install -e '.[gpu]', or unset {setting}")
 
 
-def check_disk(config: RunConfig, shape: Shape) -> Check:
+def check_disk(config: RunConfig, shape: ModelShape) -> Check:
     """Compare the checkpoints' size with the free space of the data directory."""
     needed = DISK_RESERVE + (KEPT_CHECKPOINTS + 2) * count_trained(config.train, shape) * 12
     place = Path(config.paths.data_dir)

@@ -62,7 +62,7 @@ Micro = dict[str, Tensor]
 """`input_ids`, `attention_mask` and `labels`, each (B, T), padded on the right."""
 
 
-class Facts(TypedDict, total=False):
+class TrainingFacts(TypedDict, total=False):
     """What is written down of a supervised training."""
 
     source: str
@@ -302,11 +302,11 @@ class Lesson:
     """Steps, learning rate, batch size."""
     stream: Callable[[], Iterator[Encoded]]
     """Begins an endless stream of episodes, see `streams.py`."""
-    facts: Facts = field(default_factory=Facts)
+    facts: TrainingFacts = field(default_factory=TrainingFacts)
     """What is written down of it beside steps and seconds."""
     even: bool = False
     """Weigh every token alike, see `DemonstrationTrainer.tokens_per_update`."""
-    card: Callable[[Facts], str] | None = None
+    card: Callable[[TrainingFacts], str] | None = None
     """Writes a model card from the facts."""
 
 

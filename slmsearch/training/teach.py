@@ -49,7 +49,7 @@ from slmsearch.sampling.torch_sampler import TorchSampler
 from slmsearch.training.encoding import Encoded, encode_demonstration, encode_episode, fits
 from slmsearch.training.files import scratch_of
 from slmsearch.training.job import CONTROL_VERSION, PACKAGES, START_VERSION, control_settings
-from slmsearch.training.sft import Facts, Lesson, OnLog, OnPhase, tell_nobody, train_sft
+from slmsearch.training.sft import Lesson, OnLog, OnPhase, TrainingFacts, tell_nobody, train_sft
 from slmsearch.training.streams import demonstrated, in_turn, repeated, within_context
 
 DEMONSTRATIONS, OWN = "demonstrations", "own"
@@ -100,7 +100,7 @@ def teach(
     on_log: OnLog | None = None,
     on_phase: OnPhase = tell_nobody,
     once: bool = False,
-) -> Facts:
+) -> TrainingFacts:
     """Train a model by supervision and publish it as a directory, replaced as a whole when everything is done.
 
     With `sft.lora` an adapter learns. It is merged in float32 into weights loaded anew, so that nothing is rounded; they are saved as
@@ -134,12 +134,12 @@ def teach(
                 model.save_pretrained(temporary)
                 lesson.tokenizer.save_pretrained(temporary)
                 seconds = round(earlier_s + time.perf_counter() - started, 1)
-                facts: Facts = {**lesson.facts, "steps": lesson.settings.steps, "seconds": seconds}
+                facts: TrainingFacts = {**lesson.facts, "steps": lesson.settings.steps, "seconds": seconds}
                 (temporary / record).write_text(json.dumps(facts, indent=2) + "\n")
                 if lesson.card is not None:
                     (temporary / "README.md").write_text(lesson.card(facts))
         shutil.rmtree(scratch, ignore_errors=True)
-        found: Facts = json.loads((out / record).read_text())
+        found: TrainingFacts = json.loads((out / record).read_text())
     return found
 
 
@@ -193,7 +193,7 @@ def train_start(
     on_log: OnLog | None = None,
     on_phase: OnPhase = tell_nobody,
     once: bool = False,
-) -> Facts:
+) -> TrainingFacts:
     """Train `config.policy.model` by supervision and write the model that results.
 
     Args:
@@ -246,7 +246,7 @@ def prepare_start(config: RunConfig, sources: Sequence[str], say: Say, on_phase:
     count = None if endless else len(listed)
     began = read_start(config.policy.model).get("start", config.policy.model)  # a start goes on from another one's adapter
     taught = "+".join(source for source in sources if source == DEMONSTRATIONS or source in kept)
-    facts: Facts = {"source": taught, "episodes": count, "start": began}
+    facts: TrainingFacts = {"source": taught, "episodes": count, "start": began}
     if kept:
         facts["left_out"] = dict(+left_out)
     settings = config.sft if count is None else environment.teaching.settings(config, count)
@@ -258,7 +258,9 @@ def prepare_start(config: RunConfig, sources: Sequence[str], say: Say, on_phase:
     return Lesson(model, tokenizer, settings, stream, facts, even)
 
 
-def train_control(config: RunConfig, out: Path, seconds: float, on_log: OnLog | None = None, on_phase: OnPhase = tell_nobody) -> Facts:
+def train_control(
+    config: RunConfig, out: Path, seconds: float, on_log: OnLog | None = None, on_phase: OnPhase = tell_nobody
+) -> TrainingFacts:
     """Continue supervised training from `config.policy.model` on what it began with; what a finished directory says is returned as it is.
 
     Args:

@@ -13,7 +13,7 @@ from slmsearch.errors import ConfigError
 if TYPE_CHECKING:
     from slmsearch.extensions.bench.gpu import Preset
     from slmsearch.extensions.bench.result import Result
-    from slmsearch.extensions.bench.shapes import Shape
+    from slmsearch.extensions.bench.shapes import BenchShape
 
 OVERLAY = "overlay-small"
 """Laid over a preset, it makes it small."""
@@ -44,7 +44,7 @@ def rollout(session: Session, shapes: tuple[str, ...], runs: int, device: str) -
         require_card("nothing to measure; leave --device away to measure on the CPU")
     config = session.config
 
-    def make_real() -> "Shape":
+    def make_real() -> "BenchShape":
         preset = load_config([preset_files()["squad"]], environment={})
         model = path_of(preset.policy.model, config.paths.data_dir)
         own = {"corpus.pages": config.corpus.pages, "corpus.questions": config.corpus.questions, "policy.model": model}

@@ -14,7 +14,7 @@ from slmsearch.foreign import one_line
 if TYPE_CHECKING:
     from slmsearch.config import RunConfig
     from slmsearch.corpus.documents.skipped import Skipped
-    from slmsearch.corpus.expectations import Finding, ValidationReport
+    from slmsearch.corpus.expectations import DataFinding, ValidationReport
     from slmsearch.corpus.questions import Question
     from slmsearch.retrieval.search import SearchIndex
     from slmsearch.retrieval.versions import IndexManifest
@@ -154,7 +154,7 @@ def built_index(digest: str, config: "RunConfig") -> "IndexManifest":
     return read_version(config.paths.index, key)
 
 
-def render_findings(findings: "Sequence[Finding]") -> str:
+def render_findings(findings: "Sequence[DataFinding]") -> str:
     """Render findings as lines, critical ones first."""
     order = ("critical", "warning", "info")
     lines = []

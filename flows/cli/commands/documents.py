@@ -13,7 +13,7 @@ from slmsearch.foreign import one_line
 
 if TYPE_CHECKING:
     from slmsearch.config import RunConfig
-    from slmsearch.made_questions.make import Made
+    from slmsearch.made_questions.make import MadeQuestions
     from slmsearch.report.documents import SeenPage
 
 
@@ -103,7 +103,7 @@ def questions(session: Session, from_corpus: bool, out: Path, limit: int, two_ho
     session.finish(result, "\n".join(text), negative=not report.ok)
 
 
-def _make_questions(config: "RunConfig", limit: int, two_hop: int, seed: int) -> "Made":
+def _make_questions(config: "RunConfig", limit: int, two_hop: int, seed: int) -> "MadeQuestions":
     """Make questions about the configured pages; a language model writes some where one judges."""
     from flows.cli.asking import open_indexed_corpus
     from slmsearch.judge.clients import make_client

@@ -9,7 +9,7 @@ import click
 from flows.cli.session import Session, cli, command
 
 if TYPE_CHECKING:
-    from slmsearch.extensions.sandbox.checks import Finding
+    from slmsearch.extensions.sandbox.checks import SandboxFinding
     from slmsearch.extensions.sandbox.suite import SuiteResult
 
 PARTS = ("escapes", "tools", "scripted")
@@ -76,22 +76,22 @@ def run_escapes(session: Session) -> "SuiteResult":
     return run_suite(state_dir(session.config.paths), engine=engine, say=session.say)
 
 
-def check_corpus_tools(session: Session) -> "list[Finding]":
+def check_corpus_tools(session: Session) -> "list[SandboxFinding]":
     """Check the configured corpus, or a small world, through the server that is up, or one of its own."""
     from flows.ops.sandbox import small_world, some_sandbox
     from slmsearch.environments.searcher.indexed_corpus import open_indexed_corpus
     from slmsearch.extensions.sandbox.checks import check_tools
     from slmsearch.extensions.sandbox.client import with_token
-    from slmsearch.extensions.sandbox.sessions import IndexedCorpus
+    from slmsearch.extensions.sandbox.sessions import SessionCorpus
 
     config = small_world(session.config)
     opened = open_indexed_corpus(config)
-    indexed = IndexedCorpus(opened.corpus_digest, opened.index_key, config.retrieval.top_k)
+    indexed = SessionCorpus(opened.corpus_digest, opened.index_key, config.retrieval.top_k)
     with some_sandbox(session.config) as address:
         return check_tools(with_token(config).model_copy(update={"base_url": address}), indexed, opened.toolbox)
 
 
-def check_scripted_tools(session: Session) -> "list[Finding]":
+def check_scripted_tools(session: Session) -> "list[SandboxFinding]":
     """Check a server with scripted tools, in this process."""
     from flows.ops.sandbox import configured_engine
     from slmsearch.extensions.sandbox.checks import ScriptedTools, check_scripted

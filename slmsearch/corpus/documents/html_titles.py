@@ -19,7 +19,7 @@ _FIRST = 3
 """One of the first headings may be the title; those before it are the site's."""
 
 
-class Names(NamedTuple):
+class TitleNames(NamedTuple):
     """What a page says that it is called, outside of its text."""
 
     title: str
@@ -28,7 +28,7 @@ class Names(NamedTuple):
     metadata: dict[str, str]
 
 
-def read_names(page: Inventory) -> Names:
+def read_names(page: Inventory) -> TitleNames:
     """Read `<title>`, Open Graph and links to the home page."""
     title = page.soup.title
     metas = ((str(meta.get("property") or meta.get("name") or ""), str(meta.get("content", ""))) for meta in page.all(["meta"]))
@@ -37,10 +37,10 @@ def read_names(page: Inventory) -> Names:
     sites = [*(str(link["title"]) for link in homes), said.get("og:site_name", ""), said.get("application-name", "")]
     metadata = {name: said[key] for key, name in _FACTS.items() if said.get(key)}
     written = one_line(title.get_text()) if title else ""
-    return Names(written or said.get("og:title", ""), frozenset(one_line(site).casefold() for site in sites if site), metadata)
+    return TitleNames(written or said.get("og:title", ""), frozenset(one_line(site).casefold() for site in sites if site), metadata)
 
 
-def place_title(names: Names, page: Inventory, part: Tag) -> str:
+def place_title(names: TitleNames, page: Inventory, part: Tag) -> str:
     """Return the title; where a heading of the part says it, that is the one heading of the first level."""
     headings = [heading for heading in part.find_all(HEADINGS) if one_line(heading.get_text(" "))]
     title = _without_site(names)
@@ -72,7 +72,7 @@ def _text(heading: Tag) -> str:
     return one_line(heading.get_text())
 
 
-def _without_site(names: Names) -> str:
+def _without_site(names: TitleNames) -> str:
     """Return the title without what the page itself says is the site's name."""
     parts = _SEPARATOR.split(names.title)
     for start, end, rest in ((0, 1, (1, None)), (-1, None, (0, -1))):

@@ -43,7 +43,7 @@ def read_man(text: str, include: Include) -> tuple[str, str, dict[str, Any], lis
     return title, f"# {title}\n\n{content}" if title else content, metadata, [("include", name) for name in roff.missing]
 
 
-def _named(made: "mdoc.Made", content: str) -> tuple[str, dict[str, Any]]:
+def _named(made: "mdoc.MdocText", content: str) -> tuple[str, dict[str, Any]]:
     """Return a page's title, with the letters that its first section has, and its metadata."""
     found = _NAMES.match(content)
     names, description = (one_line(found[1]), one_line(found[2])) if found else ("", "")
@@ -58,12 +58,12 @@ class _ManReader:
 
     def __init__(self, roff: Roff) -> None:
         self._roff = roff
-        self._made = mdoc.Made()
+        self._made = mdoc.MdocText()
         self._code: list[str] | None = None
         self._waiting = ""  # TP: the next line is a term; SH, SS: a heading
         self._url = ""
 
-    def read(self, lines: list[tuple[str, str]]) -> mdoc.Made:
+    def read(self, lines: list[tuple[str, str]]) -> mdoc.MdocText:
         """Convert lines."""
         number = 0
         while number < len(lines):

@@ -39,7 +39,7 @@ _CLOSING, _OPENING = frozenset({".", ",", ":", ";", ")", "]", "?", "!"}), frozen
 
 
 @dataclass
-class Made:
+class MdocText:
     """What a page says."""
 
     name: str = ""
@@ -54,13 +54,13 @@ class MdocReader:
     def __init__(self, roff: Roff) -> None:
         """Take what resolves escapes."""
         self._roff = roff
-        self._made = Made()
+        self._made = MdocText()
         self._name = ""
         self._code: list[str] | None = None
         self._lists: list[str] = []
         self._joined = False  # whether the next word follows without a space
 
-    def read(self, lines: list[tuple[str, str]]) -> Made:
+    def read(self, lines: list[tuple[str, str]]) -> MdocText:
         """Convert lines."""
         table: list[str] | None = None
         for name, rest in lines:

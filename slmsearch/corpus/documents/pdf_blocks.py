@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Self
 
-from slmsearch.corpus.documents.pdf_lines import Line
+from slmsearch.corpus.documents.pdf_lines import PdfLine
 from slmsearch.corpus.documents.text import escape_heading, fenced, one_line
 
 NEW_PARAGRAPH = 1.4
@@ -49,7 +49,7 @@ class Setting:
     """How often each word stands in it, lower case."""
 
     @classmethod
-    def of(cls, lines: Sequence[Line]) -> Self:
+    def of(cls, lines: Sequence[PdfLine]) -> Self:
         """Measure a document."""
         distances = [
             (before.bottom - line.bottom) / line.size
@@ -62,7 +62,7 @@ class Setting:
         return cls(median(distances) if distances else 1.2, width, body_size(lines), words)
 
 
-def body_size(lines: Sequence[Line]) -> float:
+def body_size(lines: Sequence[PdfLine]) -> float:
     """Return the size of the font in which most text is set."""
     sizes = Counter[float]()
     for line in lines:
@@ -70,7 +70,7 @@ def body_size(lines: Sequence[Line]) -> float:
     return sizes.most_common(1)[0][0] if sizes else 0.0
 
 
-def blocks(lines: Sequence[Line], setting: Setting) -> Iterator[str]:
+def blocks(lines: Sequence[PdfLine], setting: Setting) -> Iterator[str]:
     """Yield the blocks of lines that stand under one heading, as Markdown; notes follow the paragraph that they cut."""
     rows, notes = _rows(lines), _notes(lines, setting)
     waiting: list[int] = []
@@ -89,8 +89,8 @@ def blocks(lines: Sequence[Line], setting: Setting) -> Iterator[str]:
     yield from _cut_notes(cut, lines, setting)
 
 
-def _cut_notes(numbers: Sequence[int], lines: Sequence[Line], setting: Setting) -> Iterator[str]:
-    waiting: list[Line] = []
+def _cut_notes(numbers: Sequence[int], lines: Sequence[PdfLine], setting: Setting) -> Iterator[str]:
+    waiting: list[PdfLine] = []
     for number in numbers:
         if waiting and _NOTE.match(lines[number].text):
             yield _block(waiting, False, setting)
@@ -100,7 +100,7 @@ def _cut_notes(numbers: Sequence[int], lines: Sequence[Line], setting: Setting) 
         yield _block(waiting, False, setting)
 
 
-def _notes(lines: Sequence[Line], setting: Setting) -> set[int]:
+def _notes(lines: Sequence[PdfLine], setting: Setting) -> set[int]:
     """Return the lines of notes: the last ones of their page, in a smaller font, the first with a mark."""
     found = set[int]()
     for _, numbers in itertools.groupby(range(len(lines)), key=lambda number: lines[number].page):
@@ -115,7 +115,7 @@ def _notes(lines: Sequence[Line], setting: Setting) -> set[int]:
     return found
 
 
-def _rows(lines: Sequence[Line]) -> set[int]:
+def _rows(lines: Sequence[PdfLine]) -> set[int]:
     """Return the rows of tables: lines of cells that stand below those of the line before or above those of the next one."""
     found = set[int]()
     for number, (line, other) in enumerate(itertools.pairwise(lines)):
@@ -128,7 +128,7 @@ def _rows(lines: Sequence[Line]) -> set[int]:
     return found
 
 
-def _ends_before(number: int, waiting: Sequence[int], lines: Sequence[Line], rows: Set[int], setting: Setting) -> bool:
+def _ends_before(number: int, waiting: Sequence[int], lines: Sequence[PdfLine], rows: Set[int], setting: Setting) -> bool:
     """Say whether a paragraph ends before a line."""
     line, before, first = lines[number], lines[waiting[-1]], lines[waiting[0]]
     if line.fixed != before.fixed or (number in rows) != (waiting[-1] in rows):
@@ -150,7 +150,7 @@ def _ends_before(number: int, waiting: Sequence[int], lines: Sequence[Line], row
     return ends_sentence and (moved or is_short) and len(waiting) + is_short + moved > 1
 
 
-def _block(lines: Sequence[Line], is_table: bool, setting: Setting) -> str:
+def _block(lines: Sequence[PdfLine], is_table: bool, setting: Setting) -> str:
     if lines[0].fixed:
         return _code(lines)
     if is_table:
@@ -162,7 +162,7 @@ def _block(lines: Sequence[Line], is_table: bool, setting: Setting) -> str:
     return f"- {one_line(text[bullet.end() :])}" if bullet else escape_heading(one_line(text))
 
 
-def _table(lines: Sequence[Line]) -> Iterator[str]:
+def _table(lines: Sequence[PdfLine]) -> Iterator[str]:
     """Yield the rows of a table, each cell under those that it stands under; an empty one stays empty."""
     columns: list[tuple[float, float]] = []
     for left, right, _ in sorted(part for line in lines for part in line.parts):
@@ -191,7 +191,7 @@ def _joined(text: str, following: str, words: Mapping[str, int]) -> str:
     return (text[:-1] if words.get(whole) else text) + following
 
 
-def _code(lines: Sequence[Line]) -> str:
+def _code(lines: Sequence[PdfLine]) -> str:
     """Return lines of code between fences, each as far from the left as it is printed."""
     left = min(line.left for line in lines)
     widths = [(line.right - line.left) / len(line.text.strip()) for line in lines if line.text.strip()]

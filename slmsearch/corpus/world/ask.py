@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from random import Random
 
 from slmsearch.corpus.questions import UNKNOWN_ANSWER, Question
-from slmsearch.corpus.world.kinds import Fact, Kind, T, pick
+from slmsearch.corpus.world.kinds import Kind, T, WorldFact, pick
 from slmsearch.corpus.world.prose import Article
-from slmsearch.corpus.world.region import Entity, Names, apply_form, choose_form
+from slmsearch.corpus.world.region import Entity, RegionNames, apply_form, choose_form
 from slmsearch.errors import CorpusError
 
 COUNT_WORDS = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six"}
@@ -28,7 +28,7 @@ ROUNDS = 3
 class Asker:
     """Writes the questions of one region."""
 
-    def __init__(self, articles: list[Article], kinds: tuple[Kind, ...], names: Names, rng: Random) -> None:
+    def __init__(self, articles: list[Article], kinds: tuple[Kind, ...], names: RegionNames, rng: Random) -> None:
         """Take a region's articles, the kinds as this world words them, and the world's names so far."""
         self._articles = articles
         self._by_page = {article.entity.page_id: article for article in articles}
@@ -77,7 +77,7 @@ class Asker:
             self._rng.shuffle(candidates)
             yield from candidates
 
-    def _bridges(self) -> Iterator[tuple[Article, Fact, Article, str]]:
+    def _bridges(self) -> Iterator[tuple[Article, WorldFact, Article, str]]:
         """Yield every link: page, fact, page it leads to, section that states it."""
         for article in self._articles:
             for fact, value, section_id in article.told:
@@ -148,10 +148,10 @@ class Asker:
         title, reference = apply_form(form, root)
         return (kind, title, reference) if self._names.claim_title(title) else None
 
-    def _ask_of(self, article: Article, fact: Fact) -> str:
+    def _ask_of(self, article: Article, fact: WorldFact) -> str:
         return self._pick(fact.asks).format(e=article.entity.reference)
 
-    def _ask_through(self, article: Article, way: Fact, fact: Fact) -> str:
+    def _ask_through(self, article: Article, way: WorldFact, fact: WorldFact) -> str:
         return self._pick(fact.bridge_asks).format(e=self._pick(way.reaches).format(e=article.entity.reference))
 
 

@@ -16,7 +16,7 @@ from slmsearch.corpus.records import page_row, write_rows
 from slmsearch.corpus.world.ask import MIX, Asker
 from slmsearch.corpus.world.kinds import choose_wording
 from slmsearch.corpus.world.prose import write_article
-from slmsearch.corpus.world.region import Names, build_region
+from slmsearch.corpus.world.region import RegionNames, build_region
 from slmsearch.errors import CorpusError
 
 REGION_PAGES = 32
@@ -78,7 +78,7 @@ def write_world(config: WorldConfig, out: Path, progress: Callable[[int, int], N
 
 def _regions(config: WorldConfig, unheard_of: float = 0.0) -> Iterator[tuple[list[Page], list[Question]]]:
     kinds = choose_wording(config.seed)
-    names = Names()
+    names = RegionNames()
     page_ids = _page_ids(config)
     issued = dict.fromkeys(MIX, 0)
     made = done = 0

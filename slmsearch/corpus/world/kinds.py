@@ -45,7 +45,7 @@ class Draw:
 
 
 @dataclass(frozen=True, slots=True)
-class Fact:
+class WorldFact:
     """Something a page may state, with every way to say it and to ask for it."""
 
     name: str
@@ -68,7 +68,7 @@ class Topic:
     """A section a page of some kind may have."""
 
     headings: tuple[str, ...]
-    facts: tuple[Fact, ...]
+    facts: tuple[WorldFact, ...]
     fillers: tuple[str, ...]
     """Sentences that state nothing anybody asks for."""
 
@@ -86,7 +86,7 @@ class Kind:
     topics: tuple[Topic, ...]
 
     @property
-    def single_facts(self) -> tuple[Fact, ...]:
+    def single_facts(self) -> tuple[WorldFact, ...]:
         """All facts that have one value."""
         return tuple(fact for topic in self.topics for fact in topic.facts if not fact.listed)
 
@@ -118,7 +118,7 @@ def _reword_topic(topic: Topic, rng: Random) -> Topic:
     return replace(topic, headings=_some(topic.headings, rng), facts=facts, fillers=_some(topic.fillers, rng))
 
 
-def _reword_fact(fact: Fact, rng: Random) -> Fact:
+def _reword_fact(fact: WorldFact, rng: Random) -> WorldFact:
     bridge_asks = tuple(ask for ask in fact.asks if ask.endswith(BRIDGE_ENDING))
     return replace(
         fact,

@@ -5,7 +5,7 @@ from random import Random
 
 from slmsearch.corpus.pages import Page
 from slmsearch.corpus.sections import normalise_heading
-from slmsearch.corpus.world.kinds import Fact, Topic, pick
+from slmsearch.corpus.world.kinds import Topic, WorldFact, pick
 from slmsearch.corpus.world.region import Entity
 
 FEWEST_SECTIONS = 2
@@ -23,11 +23,11 @@ class Article:
 
     entity: Entity
     page: Page
-    told: list[tuple[Fact, str | Entity, str]] = field(default_factory=list)
+    told: list[tuple[WorldFact, str | Entity, str]] = field(default_factory=list)
     """Facts of one value: fact, value, section id."""
-    untold: list[tuple[Fact, str]] = field(default_factory=list)
+    untold: list[tuple[WorldFact, str]] = field(default_factory=list)
     """Facts left out: fact, id of the section where one would look."""
-    listed: list[tuple[Fact, int, str]] = field(default_factory=list)
+    listed: list[tuple[WorldFact, int, str]] = field(default_factory=list)
     """Enumerations: fact, number of items, section id."""
 
 

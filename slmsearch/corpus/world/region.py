@@ -10,7 +10,7 @@ whatever the seed: a tokenizer trained on one world can spell the names of any o
 from dataclasses import dataclass, field
 from random import Random
 
-from slmsearch.corpus.world.kinds import WORDS, Draw, Fact, Kind, pick
+from slmsearch.corpus.world.kinds import WORDS, Draw, Kind, WorldFact, pick
 
 HEADS = (
     "bal", "ber", "bor", "bra", "cal", "cor", "dal", "den", "dor", "dra", "dun", "fal", "fen", "fir", "gal", "gor",
@@ -40,7 +40,7 @@ def spell(root: Root) -> str:
     return "".join(root).capitalize()
 
 
-class Names:
+class RegionNames:
     """The names a world has used up; the only thing besides page ids that grows with the world."""
 
     def __init__(self) -> None:
@@ -120,7 +120,7 @@ def kind_counts(kinds: tuple[Kind, ...], size: int) -> list[int]:
     return counts
 
 
-def build_region(kinds: tuple[Kind, ...], page_ids: list[str], names: Names, rng: Random) -> list[Entity]:
+def build_region(kinds: tuple[Kind, ...], page_ids: list[str], names: RegionNames, rng: Random) -> list[Entity]:
     """Invent the entities of a region and everything that is true of them, in the order of their kinds."""
     ids = iter(page_ids)
     entities: list[Entity] = []
@@ -142,7 +142,7 @@ def build_region(kinds: tuple[Kind, ...], page_ids: list[str], names: Names, rng
     return entities
 
 
-def _invent(kind: Kind, page_id: str, others: list[Entity], names: Names, rng: Random) -> Entity:
+def _invent(kind: Kind, page_id: str, others: list[Entity], names: RegionNames, rng: Random) -> Entity:
     twin = others and rng.random() < TWIN_FRAC and _name_twin(kind, others, names, rng)
     if twin:
         form, root = twin
@@ -154,7 +154,7 @@ def _invent(kind: Kind, page_id: str, others: list[Entity], names: Names, rng: R
     return Entity(page_id, kind, form, root, title, reference, pronoun, possessive)
 
 
-def _name_twin(kind: Kind, others: list[Entity], names: Names, rng: Random) -> tuple[str, Root] | None:
+def _name_twin(kind: Kind, others: list[Entity], names: RegionNames, rng: Random) -> tuple[str, Root] | None:
     """Name an entity so that it can be mistaken for another: same root, other kind; or same pattern, one syllable changed."""
     original = pick(others, rng)
     if original.kind is kind:
@@ -170,7 +170,7 @@ def _name_twin(kind: Kind, others: list[Entity], names: Names, rng: Random) -> t
     return form, root
 
 
-def _draw(fact: Fact, entity: Entity, by_kind: dict[str, list[Entity]], era: int, rng: Random) -> Value | None:
+def _draw(fact: WorldFact, entity: Entity, by_kind: dict[str, list[Entity]], era: int, rng: Random) -> Value | None:
     draw = fact.draw
     if draw.type == "word":
         return pick(WORDS[draw.words], rng)

@@ -42,7 +42,7 @@ def carry_out(questions: Sequence[Question], episodes: Sequence[Episode], worker
 
 
 @dataclass(slots=True)
-class Execution:
+class PlanExecution:
     """What becomes of a plan."""
 
     problem: str
@@ -92,9 +92,9 @@ class Execution:
         return replace(episode, turns=turns, stop_reason=reason, failure=self.failure or episode.failure, seconds=episode.seconds + seconds)
 
 
-def execute_plans(plans: Sequence[tuple[str, Plan]], worker: Worker) -> list[Execution]:
+def execute_plans(plans: Sequence[tuple[str, Plan]], worker: Worker) -> list[PlanExecution]:
     """Carry out plans, each with its problem and without faults, and return what became of them, in order."""
-    rows = [Execution(problem, plan) for problem, plan in plans]
+    rows = [PlanExecution(problem, plan) for problem, plan in plans]
     for wave in zip_longest(*(plan.waves() for _, plan in plans), fillvalue=list[Subproblem]()):
         waiting = [(row, part) for row, parts in zip(rows, wave, strict=True) if not row.broken for part in parts]
         tasks = [row.subproblem_task(part) for row, part in waiting]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from slmsearch.config import PlannerConfig
-from slmsearch.corpus.expectations import Finding, Severity
+from slmsearch.corpus.expectations import DataFinding, Severity
 from slmsearch.corpus.hub import HUB_PREFIX, parse_hub_name
 from slmsearch.corpus.questions import Question
 from slmsearch.corpus.sources import read_rows
@@ -122,7 +122,7 @@ def check_problems(problems: Mapping[str, Sequence[Question]]) -> dict[str, obje
         ("warning", f"only {num_tests} test problems", "enough", "split", ["test"] if num_tests < MIN_PER_SPLIT else []),
     ]
     found = [
-        Finding(expectation, "problems", column, severity, len(ids), tuple(ids[:MAX_SAMPLES]), message)
+        DataFinding(expectation, "problems", column, severity, len(ids), tuple(ids[:MAX_SAMPLES]), message)
         for severity, message, expectation, column, ids in checks
         if ids
     ]

@@ -10,7 +10,7 @@ QUOTED_CHARS = 600
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class AnswerSource:
     """A section that was read."""
 
     page_id: str
@@ -21,14 +21,14 @@ class Source:
     """At most `QUOTED_CHARS` of it, around the answer where that stands in it."""
 
 
-def find_sources(episode: Episode, library: Library) -> list[Source]:
+def find_sources(episode: Episode, library: Library) -> list[AnswerSource]:
     """List the sections that were read, in order, each once."""
     sources = []
     for section_id in dict.fromkeys(section_id for turn in episode.turns for section_id in read_sections(turn)):
         section = library.section(section_id)
         page = library.page(section.page_id) if section else None
         if section and page:
-            sources.append(Source(page.id, page.title, section_id, section.heading, _quote(section.text, episode.answer or "")))
+            sources.append(AnswerSource(page.id, page.title, section_id, section.heading, _quote(section.text, episode.answer or "")))
     return sources
 
 

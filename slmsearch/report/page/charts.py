@@ -32,7 +32,7 @@ Points = Sequence[tuple[float, float]]
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ChartLine:
     """One line of a chart."""
 
     label: str
@@ -70,7 +70,7 @@ def thin(points: Points, limit: int = MAX_POINTS) -> Points:
     return [(group[-1][0], sum(y for _, y in group) / len(group)) for group in groups]
 
 
-def line_chart(title: str, lines: Sequence[Line], x_label: str = "training step", marks: Sequence[tuple[float, str]] = ()) -> str:
+def line_chart(title: str, lines: Sequence[ChartLine], x_label: str = "training step", marks: Sequence[tuple[float, str]] = ()) -> str:
     """Draw lines over a common axis; empty where no line has a point.
 
     Args:
@@ -97,7 +97,7 @@ def line_chart(title: str, lines: Sequence[Line], x_label: str = "training step"
     return _svg(title, HEIGHT, "".join(parts))
 
 
-def _path(line: Line, points: Points, style: int) -> str:
+def _path(line: ChartLine, points: Points, style: int) -> str:
     """Draw one line; a single point becomes a dot."""
     path = "L".join(f"{x:.1f} {y:.1f}" for x, y in points) + ("h.1" if len(points) == 1 else "")
     dash = f' stroke-dasharray="{DASHES[style]}"' if DASHES[style] and not line.faint else ""

@@ -14,9 +14,9 @@ from slmsearch.evaluate.store import Evaluation
 from slmsearch.foreign import visible
 from slmsearch.intervals import show_interval
 from slmsearch.report.page.browse import shorten
-from slmsearch.report.page.charts import Line, Points, interval_chart, line_chart, smooth
+from slmsearch.report.page.charts import ChartLine, Points, interval_chart, line_chart, smooth
 from slmsearch.report.page.results import AFTER, BEFORE, RunResults
-from slmsearch.report.page.sections import Block, Part, curve, difference_bar
+from slmsearch.report.page.sections import Block, ReportPart, curve, difference_bar
 from slmsearch.report.tables import NONE, Table, percent
 
 CURVES = (
@@ -37,7 +37,7 @@ Seeds = tuple[RunResults, ...]
 """One line: runs that differ only in their seed, or a single run."""
 
 
-def side_by_side(runs: Sequence[RunResults]) -> Part:
+def side_by_side(runs: Sequence[RunResults]) -> ReportPart:
     """Make the part that compares runs."""
     lines = join_seeds(runs)
     several = len(lines) < len(runs)
@@ -55,7 +55,7 @@ def side_by_side(runs: Sequence[RunResults]) -> Part:
     asked = {frozenset(_by_question(run.evaluations[run.main])) for run in runs if run.main}
     same = "All runs were evaluated on the same questions."
     note = "These runs were evaluated on different questions: compare their changes, not their levels." if len(asked) > 1 else same
-    return Part("runs", "Runs side by side", tuple(blocks), note)
+    return ReportPart("runs", "Runs side by side", tuple(blocks), note)
 
 
 def join_seeds(runs: Sequence[RunResults]) -> list[Seeds]:
@@ -87,12 +87,12 @@ def _spread(values: Iterable[float], write: Callable[[float], str] = "{:.3f}".fo
 
 
 def _curves(lines: Sequence[Seeds], name: str, caption: str) -> Block:
-    drawn: list[Line] = []
+    drawn: list[ChartLine] = []
     for number, line in enumerate(lines):
         found = [(run, smooth(points)) for run in line if (points := curve(run, name))]
         if len(found) > 1:
-            drawn += [Line(visible(run.name), points, faint=True, style=number) for run, points in found]
-        drawn.append(Line(visible(label(line)), _mean([points for _, points in found]), style=number))
+            drawn += [ChartLine(visible(run.name), points, faint=True, style=number) for run, points in found]
+        drawn.append(ChartLine(visible(label(line)), _mean([points for _, points in found]), style=number))
     title = "mean of 10 steps; thin: single seeds" if len(drawn) > len(lines) else "mean of 10 steps"
     return Block(f"{caption} ({title})", chart=line_chart(f"{caption} over training", drawn))
 

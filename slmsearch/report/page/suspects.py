@@ -30,7 +30,7 @@ _TO_THE_JUDGE = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class EpisodeCase:
     """One episode as the rules see it."""
 
     row: EpisodeRow
@@ -49,29 +49,29 @@ class Case:
         return "plan/decomposed_frac" in self.row.measured
 
 
-def _unread(case: Case) -> bool:
+def _unread(case: EpisodeCase) -> bool:
     read_something = any(read_sections(turn) for turn in case.episode.turns)
     return case.right and not case.plans and (case.row.gold_read is False or not read_something)
 
 
-def _in_question(case: Case) -> bool:
+def _in_question(case: EpisodeCase) -> bool:
     answer = normalise_answer(case.row.answer or "")
     return case.right and not case.plans and bool(answer) and f" {answer} " in f" {normalise_answer(case.row.question)} "
 
 
-def _long_answer(case: Case) -> bool:
+def _long_answer(case: EpisodeCase) -> bool:
     words, gold = len((case.row.answer or "").split()), len(case.row.gold.split())
     return case.right and not case.row.typed_match and words >= max(WORDY * gold, gold + WORDY_WORDS)
 
 
-def _answer_in_plan(case: Case) -> bool:
+def _answer_in_plan(case: EpisodeCase) -> bool:
     if not case.row.measured.get("plan/decomposed_frac") or not case.episode.turns:
         return False
     number = re.compile(rf"(?<![\w.]){re.escape(case.row.gold.strip())}(?![\w.])") if case.row.gold.strip() else None
     return bool(number and number.search(case.episode.turns[0].text) and not number.search(case.row.question))
 
 
-RULES: dict[str, tuple[str, Callable[[Case], bool]]] = {
+RULES: dict[str, tuple[str, Callable[[EpisodeCase], bool]]] = {
     "right without evidence": ("right by verdict, though the gold sections were never read", _unread),
     "answer from the question": ("right, and the answer stands word for word in the question", _in_question),
     "judge alone": (
@@ -107,5 +107,5 @@ def find_suspects(evaluation: Evaluation) -> list[tuple[str, ...]]:
     """Name the rules that each episode of an evaluation matches, in the order of its rows; failed ones match none."""
     rewards = [row.reward for row in evaluation.rows if not row.failed and row.correct > 0.5]
     paid = fmean(rewards) if rewards else float("inf")
-    cases = (Case(row, episode, paid) for row, episode in zip(evaluation.rows, evaluation.episodes, strict=True))
+    cases = (EpisodeCase(row, episode, paid) for row, episode in zip(evaluation.rows, evaluation.episodes, strict=True))
     return [() if case.row.failed else tuple(name for name, (_, test) in RULES.items() if test(case)) for case in cases]

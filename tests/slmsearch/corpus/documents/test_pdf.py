@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from slmsearch.corpus.documents.document import Document
 from slmsearch.corpus.documents.pdf import pdf_to_markdown
 from slmsearch.corpus.documents.pdf_blocks import Setting, blocks
-from slmsearch.corpus.documents.pdf_lines import Line
+from slmsearch.corpus.documents.pdf_lines import PdfLine
 from slmsearch.corpus.documents.skipped import NotTakenError, Reason
 from tests.slmsearch.corpus.documents.builders import Placed, make_pdf, place_pdf
 
@@ -313,7 +313,9 @@ def test_code_with_the_numbers_of_its_lines_is_code():
 
 
 def test_chinese_lines_are_joined_without_a_space():
-    lines = [Line(0, text, 72.0, height, 172.0, height + 10, 10.0) for text, height in (("\u6c34\u8f66", 700.0), ("\u5f88\u65e7", 688.0))]
+    lines = [
+        PdfLine(0, text, 72.0, height, 172.0, height + 10, 10.0) for text, height in (("\u6c34\u8f66", 700.0), ("\u5f88\u65e7", 688.0))
+    ]
     assert list(blocks(lines, Setting.of(lines))) == ["\u6c34\u8f66\u5f88\u65e7"]
 
 

@@ -257,7 +257,7 @@ def test_a_saved_trace_is_graded_again(run: RunConfig, policy: Policy) -> None:
         saved = json.loads(json.dumps(trace.to_record()))
         again = vf.Trace[vf.WireTaskData, taskset.SearcherState, vf.AgentConfig].model_validate(saved)
         again.rewards, again.metrics = {}, {}
-        task = taskset.SearcherTask(taskset.SearcherData.model_validate(again.task.data.model_dump()), env.config.taskset.task)
+        task = taskset.SearcherTask(taskset.SearcherTaskData.model_validate(again.task.data.model_dump()), env.config.taskset.task)
         asyncio.run(task.score(again))
         assert (again.rewards, again.metrics) == (trace.rewards, trace.metrics)
 
