@@ -23,7 +23,7 @@ from slmsearch.evaluate.nights import Night, night_from_dict, save_night
 from slmsearch.evaluate.policies import PolicySpec
 from slmsearch.report.night_tables import describe_night, night_table
 from slmsearch.report.tables import trust_table
-from tasks.data import Data
+from tasks.corpus_data import Data
 from tasks.nights import describe_make, judge_night_task, name_night, nights_dir
 from tasks.promotion import find_champion
 from tasks.tracking import CHAMPION

@@ -26,7 +26,7 @@ from slmsearch.environments.registry import environment_of
 from slmsearch.evaluate.policies import TRAINED, UNTRAINED, PolicySpec, parse_policy
 from slmsearch.models.hashes import trained_policy
 from slmsearch.training.job import make_job
-from tasks.data import Data
+from tasks.corpus_data import Data
 from tasks.evaluate import Evaluated
 from tasks.train import Trained
 

@@ -16,7 +16,7 @@ from slmsearch.evaluate.shards import EvaluationTarget, play_evaluation
 from slmsearch.evaluate.store import has_evaluation, load_evaluation, load_rows
 from tasks.caching import cached
 from tasks.child import in_child
-from tasks.data import Data
+from tasks.corpus_data import Data
 from tasks.progress import Progress
 
 

@@ -22,7 +22,7 @@ from slmsearch.evaluate.policies import PolicySpec, describe_policy
 from slmsearch.evaluate.store import load_rows
 from slmsearch.keys import content_key
 from slmsearch.retrieval.versions import read_version
-from tasks.data import Data
+from tasks.corpus_data import Data
 from tasks.environment import describe_environment
 from tasks.promotion import promotion_evaluation
 from tasks.tracking import open_tracker

@@ -4,7 +4,7 @@ import socket
 
 from flows.runtime.device import device
 from slmsearch.config import PolicyConfig, RunConfig
-from slmsearch.config.sections import ConfigSection
+from slmsearch.config.section import ConfigSection
 from slmsearch.evaluate.policies import PolicySpec
 from slmsearch.evaluate.shards import EvaluationTarget, Shard, has_shard, play_evaluation
 from tasks.child import in_child

@@ -17,7 +17,7 @@ from slmsearch.models.hashes import model_hash
 from slmsearch.retrieval.versions import current_key, is_complete, set_current
 from slmsearch.training.job import control_key, make_job, start_key
 from tasks.caching import fresh, retried, touches_network
-from tasks.data import (
+from tasks.corpus_data import (
     Data,
     Report,
     ValidationFailed,

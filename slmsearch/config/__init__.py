@@ -25,7 +25,7 @@ from slmsearch.config.playing import (
     ServiceConfig,
     WorkerConfig,
 )
-from slmsearch.config.sections import ConfigSection
+from slmsearch.config.section import ConfigSection
 
 __all__ = [
     "ConfigSection",

@@ -5,7 +5,7 @@ from typing import Literal
 
 from pydantic import Field, SecretStr
 
-from slmsearch.config.sections import Address, ConfigSection
+from slmsearch.config.section import Address, ConfigSection
 
 
 class PathsConfig(ConfigSection):

@@ -5,7 +5,7 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from slmsearch.config.sections import Address, ConfigSection
+from slmsearch.config.section import Address, ConfigSection
 
 
 class LoraSection(ConfigSection):

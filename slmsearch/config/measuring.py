@@ -4,7 +4,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, SecretStr
 
-from slmsearch.config.sections import Address, ConfigSection
+from slmsearch.config.section import Address, ConfigSection
 
 
 class EvaluateConfig(ConfigSection):

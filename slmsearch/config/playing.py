@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, SecretStr
 
-from slmsearch.config.sections import Address, ConfigSection
+from slmsearch.config.section import Address, ConfigSection
 
 
 class FrozenDict(dict[str, bool | int | float | str]):

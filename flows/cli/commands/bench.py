@@ -124,7 +124,7 @@ def trees(session: Session, runs: int, layers: int, device: str) -> None:
 @click.option("--regressions", type=click.IntRange(min=1), default=20, show_default=True, help="Planted falls of each policy and shape.")
 def nightly(session: Session, series: int, nights: int, regressions: int) -> None:
     """Count false alarms of the nightly comparison in quiet series, and planted falls of 5 points it finds; writes nightly.json."""
-    from slmsearch.extensions.bench.nightly import run_nightly
+    from slmsearch.extensions.bench.false_alarms import run_nightly
 
     _finish(session, "nightly", run_nightly(session.config.nightly, series, nights, regressions))
 

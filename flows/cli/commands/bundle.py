@@ -65,7 +65,7 @@ def import_(session: Session, archive: Path) -> None:
     """Record a bundle's results in MLflow, as a run of the machine where it ran."""
     import tempfile
 
-    from slmsearch.bundle.results import unpack_results
+    from slmsearch.bundle.fetched_results import unpack_results
 
     config = session.config  # prepares the process environment for MLflow, before it is imported
     from tasks.tracking import open_tracker

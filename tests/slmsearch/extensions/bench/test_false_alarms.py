@@ -5,8 +5,8 @@ import pytest
 
 from slmsearch.config import NightlyConfig
 from slmsearch.evaluate.nightly import GREEN
-from slmsearch.extensions.bench import nightly
-from slmsearch.extensions.bench.nightly import NightSeries, Policy, fell
+from slmsearch.extensions.bench import false_alarms as nightly
+from slmsearch.extensions.bench.false_alarms import NightSeries, Policy, fell
 
 SMALL = Policy(0.6, 0.15, n=300)
 
