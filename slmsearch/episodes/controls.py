@@ -22,7 +22,7 @@ class Controls(Generic[Opened]):
     derived: ClassVar[tuple[str, ...]] = ()
     """Controls that are derived from the trained policy's episodes and played after it."""
     has_sft: ClassVar[bool] = False
-    """Whether a control is supervised training for as long as GRPO took (`control`)."""
+    """True if a control is supervised training for as long as GRPO took (`control`)."""
     reward_kind: ClassVar[str] = ""
     """Setting that selects a control's reward; its value `task` is the real reward. Empty: there is no such control."""
 

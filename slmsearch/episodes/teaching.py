@@ -46,7 +46,7 @@ class TinyModel:
     text_recipe: str | None = None
     """Recipe of the text that trains the tokenizer; None: that of the model."""
     even: bool = False
-    """Whether every token weighs the same, see `train_sft`."""
+    """True: every token weighs the same, see `train_sft`."""
     sft: Mapping[str, float] = field(default_factory=dict)
     """Settings of `sft` that replace those left at their defaults."""
 

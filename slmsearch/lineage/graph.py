@@ -34,7 +34,7 @@ class Ref:
     role: str = ""
     """Role of the input; empty where the kind says it."""
     alternative: bool = False
-    """Whether any alternative of the kind would do: a walk takes one that it has already met."""
+    """True if any alternative of the kind would do: a walk takes one that it has already met."""
 
     @property
     def name(self) -> Name:

@@ -33,11 +33,11 @@ class Pass:
     lora: LoraSection | None
     """Adapter; None: all weights learn."""
     autocast: bool
-    """Whether autocast to bfloat16 is on."""
+    """True if autocast to bfloat16 is on."""
     fused: bool
-    """Whether the adapter multiplies as in `fused_lora.py`."""
+    """True if the adapter multiplies as in `fused_lora.py`."""
     lowered: bool = False
-    """Whether frozen linear layers are bfloat16, as in supervised training."""
+    """True if frozen linear layers are bfloat16, as in supervised training."""
 
 
 def count_saved(shape: Any, how: Pass) -> float:

@@ -311,7 +311,7 @@ class Lesson:
     facts: TrainingFacts = field(default_factory=TrainingFacts)
     """Record of the training, without steps and seconds."""
     even: bool = False
-    """Whether every token weighs the same, see `DemonstrationTrainer.tokens_per_update`."""
+    """True: every token weighs the same, see `DemonstrationTrainer.tokens_per_update`."""
     card: Callable[[TrainingFacts], str] | None = None
     """Function that writes a model card from the record."""
 
