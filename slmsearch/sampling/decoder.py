@@ -84,7 +84,7 @@ class Decoder:
         return self.cache
 
     def close(self) -> None:
-        """Drop what was decoded; free the memory if it is more than `KEPT_FRAC` of a card's."""
+        """Drop the decoded tokens; free the memory if it is more than `KEPT_FRAC` of a card's."""
         self.cache.restart(0)
         device = self.cache.device
         if device.type != "cuda" or self.cache.nbytes > KEPT_FRAC * torch.cuda.get_device_properties(device).total_memory:
@@ -172,7 +172,7 @@ class Decoder:
         return self._graphs[key]
 
     def _capture(self, lines: int, columns: int, temperature: float) -> Any:
-        """Capture a step. Graphs share their memory: none reads what another has left there."""
+        """Capture a step. Graphs share their memory, because none reads another's leftovers."""
         kind, current = self.cache.device.type, torch.cuda.current_stream()
         pool = next(iter(self._graphs.values())).pool() if self._graphs else None
         # Weights that autocast has converted for passes outside would be read by the graph after they are freed.
@@ -219,7 +219,7 @@ def run(model: Any, cache: LineCache, ids: Tensor, positions: Tensor, seen: Tens
     Returns:
         (S * kept, V) float32 logits, line after line.
     """
-    # transformers' eager attention adds what it is given to the scores.
+    # transformers' eager attention adds the mask to the scores, so it must be floating: 0 or the lowest number.
     if getattr(getattr(model, "config", None), "_attn_implementation", None) == "eager":
         seen = torch.zeros(seen.shape, dtype=model.dtype, device=seen.device).masked_fill(~seen, torch.finfo(model.dtype).min)
     output = model(input_ids=ids, attention_mask=seen, position_ids=positions, past_key_values=cache, use_cache=True, logits_to_keep=kept)

@@ -113,7 +113,7 @@ def disarm(text: str) -> str:
 
 
 def close_stopped(text: str, stop: Sequence[str]) -> str:
-    """Restore the closing tag that most servers remove, and remove what servers write that know no stop texts."""
+    """Restore the closing tag that most servers remove, and cut off text behind it from servers that know no stop texts."""
     said = text.rfind(THOUGHT) + 1  # 0 where nothing was thought; stop texts count only behind this index
     if text.find(THINK, said) >= 0:
         return text

@@ -65,7 +65,7 @@ class CardWatch:
 
 
 def peaks_of_torch() -> tuple[float, float]:
-    """Take the peaks of the current CUDA device, and begin anew."""
+    """Return the peaks of the current CUDA device, and reset them."""
     peaks = float(torch.cuda.max_memory_allocated()), float(torch.cuda.max_memory_reserved())
     torch.cuda.reset_peak_memory_stats()
     return peaks
@@ -103,11 +103,11 @@ def sampling_busy(watch: CardWatch, read_busy: ReadBusy | None, every_s: float =
             try:
                 watch.sample(read_busy)
             except Exception as error:  # a driver's own kinds of error: training goes on without the figure
-                logger.warning("how busy the card is cannot be seen, and is left out: %s", cause_of(error))
+                logger.warning("the card's utilisation cannot be read and is not recorded: %s", cause_of(error))
                 return
 
     if read_busy is None:
-        logger.warning("how busy the card is cannot be seen, and is left out: install nvidia-ml-py, or put nvidia-smi on the PATH")
+        logger.warning("the card's utilisation cannot be read and is not recorded: install nvidia-ml-py, or put nvidia-smi on the PATH")
     thread = threading.Thread(target=sample, daemon=True, name="card")
     thread.start()
     try:

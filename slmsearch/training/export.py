@@ -195,7 +195,7 @@ def push(directory: Path, repo: str, private: bool, token: str | None, endpoint:
         commit = api.upload_folder(repo_id=repo, folder_path=str(directory), commit_message="Upload with slmsearch")
     except (HfHubHTTPError, HFValidationError, OSError, ValueError) as error:
         cause = cause_of(error)
-        raise ServiceError(f"the Hub did not take {repo} ({cause}); check HF_TOKEN, its write permission, and the name") from error
+        raise ServiceError(f"the Hub refused {repo} ({cause}); check HF_TOKEN, its write permission, and the name") from error
     return str(commit.commit_url)
 
 

@@ -57,7 +57,7 @@ def num_steps(config: TrainConfig, num_questions: int) -> int:
 
 
 def order_questions(num_questions: int, num_rows: int, seed: int) -> list[int]:
-    """Draw the order of questions for a whole run: pass after pass over all of them, each pass shuffled anew.
+    """Draw the order of questions for a whole run: pass after pass over all of them, each in a new order.
 
     The order is fixed in advance, because no checkpoint holds a sampler's state and TRL would start over with its first pass.
 

@@ -181,7 +181,7 @@ def check_mask(episodes: Sequence[Episode], ids: Sequence[Sequence[int]], masks:
     found = f"{sampled} tokens written, {context} tokens shown"
     if wrong:
         found += f"; in {wrong} of {len(episodes)} episodes the trained tokens are not what the policy wrote"
-    return Check("mask", not wrong and sampled > 0, found, "sampled ids and mask have come apart: report it, do not train")
+    return Check("mask", not wrong and sampled > 0, found, "sampled ids and mask do not match: report it, do not train")
 
 
 def check_episodes(rows: Sequence[EpisodeRow], environment: Environment) -> Iterator[Check]:

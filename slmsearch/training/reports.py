@@ -125,4 +125,4 @@ class ReportTail:
                 samples = tuple(map(SampledEpisode.from_dict, fields.pop("samples", ())))
                 yield StepReport(**fields, collapse=Collapse(**collapse) if collapse else None, samples=samples)
             except (ValueError, KeyError, TypeError, AttributeError, EvaluationError) as error:
-                raise CheckpointError(f"{self._path} holds a line that is no step report; delete that directory to train anew") from error
+                raise CheckpointError(f"{self._path} holds a line that is not a step report; delete that directory to retrain") from error

@@ -72,7 +72,7 @@ class AdapterClient(VLLMClient):
 
 @contextmanager
 def vllm_takes(**settings: Any) -> Iterator[None]:
-    """Change the engine or client that TRL's trainer makes meanwhile: add settings that TRL does not know, or sets otherwise."""
+    """Give the engine or client that TRL's trainer makes inside the context settings that TRL does not know, or sets otherwise."""
     trl: Any = vllm_generation
     if not hasattr(trl, "LLM"):  # vLLM is not installed, and TRL will raise the error
         yield

@@ -392,5 +392,5 @@ def compare(causal: Any, measure: Callable[[], float], exact: bool) -> TreeCheck
             why = str(error)
     passed = difference <= (CLOSE if exact else CLOSE_ON_AVERAGE)  # False for NaN
     if not passed:
-        logger.warning("updates go row by row, which is slower: over trees of tokens this model does not score alike (%s)", why)
+        logger.warning("updates go row by row, which is slower: this model scores trees of tokens differently (%s)", why)
     return TreeCheck(difference, passed)

@@ -152,7 +152,7 @@ class NumberJudge:
     number."""
 
     def __init__(self, fallback: Judge | None = None) -> None:
-        """Bind the judge for gold or answers that are not numbers; None: such an answer is wrong."""
+        """Bind the judge for gold or answers that are not numbers; None: they count as wrong."""
         self._fallback = fallback
 
     def judge(self, items: Sequence[tuple[Question, str | None]]) -> list[Verdict]:

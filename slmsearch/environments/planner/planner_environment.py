@@ -260,7 +260,7 @@ def _read_plans(planner: PlannerConfig, source: str) -> Iterator[Demonstration]:
         wanted = (plans.prompt_column, plans.completion_column)
         if any(not isinstance(row.get(column), str) for column in wanted):
             has = ", ".join(sorted(map(str, row)))
-            raise CorpusError(f"{where}: columns {' and '.join(wanted)} must be texts; it holds {has}: name them so")
+            raise CorpusError(f"{where}: columns {' and '.join(wanted)} must be texts; it holds {has}: rename them")
         prompt: list[Message] = [{"role": "user", "content": row[plans.prompt_column]}]
         if isinstance(system := row.get(plans.environment_column), str) and system:
             prompt.insert(0, {"role": "system", "content": system})

@@ -36,7 +36,7 @@ from slmsearch.episodes.teaching import Demonstration, TinyModel
 from slmsearch.retrieval.hits import Hit
 
 SECOND_HOP_FRAC = 0.2
-"""Share of two-page questions on which the noisy reader goes on to the second page."""
+"""Share of two-page questions on which the noisy reader continues to the second page."""
 ABSTAIN_FRAC = 0.4
 """Share of unanswerable questions on which the noisy reader abstains."""
 TWINS_FRAC, UNHEARD_OF = 0.16, 0.06
@@ -114,7 +114,7 @@ def demonstrate(question: Question, toolbox: Toolbox, recipe: str, chance: rando
 
     answer, read = question.answer, ""
     path = () if question.kind == "renamed" else question.page_ids
-    # Where the answer would be is looked at even if a page does not list it: that it is absent is then said, and need not be judged.
+    # The hidden section is read even if the page does not list it: the result then says that it is absent.
     sections = (*question.section_ids, *(question.view.hidden[:1] if question.view else ()))
     for hop, name in enumerate(question.entities):
         if hop and noisy and chance.random() >= SECOND_HOP_FRAC:

@@ -37,10 +37,9 @@ _UNMARKED = re.compile(
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _BARE = re.compile(r"\b(?:search_pages|view_sections|read_section)\s*\(")
 _BLANK_LINES = re.compile(r"\A(?:[ \t]*\r?\n)+|\s+\Z")
+"""Blank lines at the beginning and space at the end of a program."""
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r"}
-
-"""Around what a thinking model writes before it says anything."""
 TOOL_STOPS = ("</tool>", "</answer>", "</tool_call>")
 PROGRAM_STOP = "</code>"
 

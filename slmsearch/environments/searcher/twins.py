@@ -135,7 +135,7 @@ def _form(question: Question) -> tuple[object, ...]:
 
 
 def _renamed(questions: Sequence[Question], toolbox: Toolbox) -> list[Question]:
-    """Change a name of the first gold page where it stands in the question."""
+    """Change a name of the first gold page where the question holds it."""
     counts = Counter(word.casefold() for page in toolbox.library.pages() for word in _WORD.findall(f"{page.title} {page.content}"))
     parts = sorted({word for page in toolbox.library.pages() for word in _names(page.title)})
     twins = []
