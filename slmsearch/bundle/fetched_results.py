@@ -1,4 +1,4 @@
-"""Archives of results that `run.sh` writes, read on the machine that made the bundle."""
+"""Archives of results that `run.sh` writes, read on the machine that created the bundle."""
 
 import json
 import tarfile

@@ -287,7 +287,7 @@ def describe_machine(python: Path) -> dict[str, Any]:
 def run(
     command: list[str], home: Path, environment: dict[str, str], log: Path, deadline: float | None, lock: int
 ) -> tuple[int | None, str]:
-    """Run a command with its stderr shown and logged; return exit code, None where the time was up, and the last line of its stdout."""
+    """Run a command with its stderr shown and logged; return exit code (None at the time limit) and last line of stdout."""
     with log.with_suffix(".out").open("w+b") as out:
         tee = subprocess.Popen(["tee", "-a", str(log)], stdin=subprocess.PIPE, stdout=sys.stderr.fileno())
         process = subprocess.Popen(command, cwd=home, env=environment, stdout=out, stderr=tee.stdin, pass_fds=[lock])

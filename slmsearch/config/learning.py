@@ -24,7 +24,7 @@ class LoraSection(ConfigSection):
         return 2 * self.r
 
     def key_parts(self, exclude: Collection[str] = ()) -> dict[str, object]:
-        """See `ConfigSection.key_parts`."""
+        """Extend `ConfigSection.key_parts` by `alpha`."""
         return {**super().key_parts(exclude), "alpha": self.alpha}
 
 
@@ -69,6 +69,7 @@ class TrainConfig(ConfigSection):
     preflight: Literal["require", "record"] = "require"
     """Effect of a failed check before training: `require` ends the run, `record` only records the failure."""
     seed: int = 0
+    """Seed of the order of questions and of the sampled episodes."""
     steps: int = Field(default=150, ge=0)
     """Number of optimiser updates; 0 derives it from `epochs`."""
     epochs: float = Field(default=1.0, gt=0)
@@ -94,6 +95,7 @@ class TrainConfig(ConfigSection):
     max_grad_norm: ClassVar[float] = 1.0
     """Gradients are clipped to this norm, by TRL."""
     temperature: float = Field(default=1.0, gt=0)
+    """Sampling temperature of the episodes."""
     scale_rewards: Literal["none", "group", "batch"] = "none"
     """Divisor of the advantages: none (`none`: advantage = reward - group mean), or the standard deviation of the group or batch."""
     loss: ClassVar[Literal["dapo"]] = "dapo"
@@ -108,6 +110,7 @@ class TrainConfig(ConfigSection):
     limit: int = Field(default=0, ge=0)
     """Number of questions of the split `train` to train on; 0 takes all."""
     gradient_checkpointing: bool = False
+    """Recompute activations in the backward pass: less memory, more time."""
     cpu_threads: int = Field(default=0, ge=0)
     """CPU threads of a training process; 0 uses all cores. Sampling from a tiny model always uses one thread."""
     num_processes: int = Field(default=1, ge=1)
@@ -141,6 +144,7 @@ class SftConfig(ConfigSection):
     recipe: Literal["noisy", "expert"] = "noisy"
     """Demonstrator: `expert` follows every question to its end; `noisy` rarely makes the second hop and rarely admits not knowing."""
     steps: int = Field(default=8000, ge=1)
+    """Number of optimiser updates."""
     context_weight: float = Field(default=0.3, ge=0)
     """Loss weight of questions and tool results; the model's own tokens have weight 1. Predicting them too teaches a small model to copy
     sooner."""
@@ -150,6 +154,7 @@ class SftConfig(ConfigSection):
     """Tokens per forward pass, padding included; a longer episode is processed alone. With `batch_size`, a prefix that several episodes of
     an update share is counted, and computed, once."""
     learning_rate: float = Field(default=3e-3, gt=0)
+    """Peak learning rate, reached after the warm-up."""
     warmup_frac: ClassVar[float] = 0.03
     """Share of the steps in which the learning rate rises."""
     episodes_per_world: ClassVar[int] = 500
@@ -157,6 +162,7 @@ class SftConfig(ConfigSection):
     pages_per_world: ClassVar[int] = 240
     """Pages per world: enough for two hops, and few enough to generate quickly."""
     seed: int = 0
+    """Seed of the demonstrations and of training."""
     lora: bool = False
     """Train an adapter (`train.lora`) and merge it, instead of training all weights (`slmsearch sft`); for large models."""
     own_questions: ClassVar[int] = 512
@@ -172,6 +178,7 @@ class ControlConfig(ConfigSection):
     adds."""
 
     enabled: bool = True
+    """Train and evaluate the control in a pipeline run."""
     steps: int = Field(default=0, ge=0)
     """Number of updates. 0 takes as many as fit in the time GRPO took, measured by a few updates on this machine; both times are
     printed."""

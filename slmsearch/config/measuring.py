@@ -14,6 +14,7 @@ class EvaluateConfig(ConfigSection):
     """Policy that the flow `evaluate` evaluates: `champion`, or a name as in `baselines`. None takes the champion, or the configured policy
     if there is no champion yet."""
     split: Literal["train", "validation", "test", "all"] = "test"
+    """Split of the evaluated questions."""
     limit: int = Field(default=0, ge=0)
     """Number of questions (a seeded sample); 0 takes all."""
     seed: ClassVar[int] = 0
@@ -77,6 +78,7 @@ class TrackingConfig(ConfigSection):
     uri: Address | None = None
     """Tracking address; None uses SQLite in `paths.mlruns_dir`."""
     experiment: str = "slmsearch"
+    """Name of the MLflow experiment."""
     registered_model: str = "slmsearch-searcher"
     """Name under which adapters are registered; its alias `champion` is the promoted version. With this default, planners are registered as
     `slmsearch-planner`."""

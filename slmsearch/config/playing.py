@@ -112,9 +112,11 @@ class PolicyConfig(ConfigSection):
     adapter: str | None = None
     """Path of a LoRA adapter; None plays the model without one."""
     dtype: Literal["float32", "bfloat16", "auto"] = "float32"
+    """Number format of the weights; `auto` takes that of the checkpoint."""
     load_in_4bit: bool = False
     """Load the weights as 4-bit NF4 (bitsandbytes, extra `gpu`); an adapter trained on them is QLoRA."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Device of the model; `auto` takes a GPU if there is one."""
     chat_template_kwargs: Variables = Field(default={}, validate_default=True)
     """Variables of the chat template, for every rendering; `{enable_thinking: false}` for Qwen3 models that think by default."""
     base_url: Address | None = None
@@ -144,7 +146,7 @@ class RewardConfig(ConfigSection):
     """Pay `abstained` only if no episode of the group is right: the policy should answer questions that it can answer."""
 
     def key_parts(self, exclude: Collection[str] = ()) -> dict[str, object]:
-        """See `ConfigSection.key_parts`; the gate counts only if `abstained` is not 0."""
+        """Extend `ConfigSection.key_parts`; the gate counts only if `abstained` is not 0."""
         return super().key_parts(exclude if self.abstained else {*exclude, "abstained_gated"})
 
 
@@ -154,9 +156,11 @@ class JudgeConfig(ConfigSection):
     kind: Literal["exact", "ollama", "openai"] = "exact"
     """Method: `exact` is a typed match with any alias. `ollama` and `openai` ask a language model if that match fails."""
     model: str = "qwen2.5:7b"
+    """Name of the language model on the server."""
     base_url: Address | None = None
     """Address of the endpoint; None uses the default local address of `kind`."""
     api_key: SecretStr | None = None
+    """API key of the endpoint; never recorded."""
     timeout_s: float = Field(default=60.0, gt=0)
     """Timeout of one reply, in seconds, loading of the model included; five times as long for a model that always thinks."""
     concurrency: int = Field(default=8, ge=1)

@@ -73,7 +73,7 @@ def _show_number(value: int | float | Decimal, code: str) -> str:
 
 
 def _general(number: Decimal) -> str:
-    """Return an integer in full, a fraction with eleven digits, as a wide column shows it."""
+    """Return an integer in full, any other number with eleven digits, as a wide column shows it."""
     if number == number.to_integral_value():
         return f"{number:.0f}" if number else "0"
     if abs(number) < Decimal("0.0001"):

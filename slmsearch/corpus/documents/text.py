@@ -17,7 +17,7 @@ _WESTERN_MARKS = frozenset(
     "\u20ac\u2018\u2019\u201a\u201c\u201d\u201e\u2013\u2014\u2026\u2022\u2122\u00a0\u00a3\u00a7\u00a9\u00ae\u00ab\u00bb\u00b0\u00b1\u00b2\u00b7\u00bd\u00bf\u00a1\u00d7"
 )
 GUESSED_BYTES = 200_000
-"""Bytes from which the encoding of a long text is guessed: guessing takes seconds per megabyte."""
+"""Number of bytes at the start of a text from which its encoding is guessed: guessing takes seconds per megabyte."""
 _ODD = re.compile("[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f\ufffd]")
 _MAGIC = {b"%PDF-": "a PDF", b"PK\x03\x04": "a ZIP archive or office document", b"\x89PNG": "a PNG image", b"\x1f\x8b": "gzip",
     b"GIF8": "a GIF image", b"\xff\xd8\xff": "a JPEG image", b"\x7fELF": "a program",
