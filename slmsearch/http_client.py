@@ -137,7 +137,7 @@ def read_completion(response: Any) -> ChatReply:
         kind = response.headers.get("Content-Type", "text").partition(";")[0]
         raise ServiceError(f"sent no chat completion but {kind} {one_line(response.text)[:BEGINNING]!r} ({misfit(error)})") from error
     if (reason := reply.choices[0].finish_reason) in BROKEN_OFF:
-        raise ServiceError(f"broke the turn off ({reason})")
+        raise ServiceError(f"ended the turn early ({reason})")
     return reply
 
 
@@ -229,6 +229,6 @@ class _Limited(httpx.SyncByteStream):
 def _limit(response: httpx.Response) -> None:
     """Limit the size of an answer. Refuse one that is compressed without request: it could expand to a thousand times its length."""
     if response.headers.get("Content-Encoding", "identity") != "identity":
-        raise httpx.ReadError("the answer is compressed, which was not asked for", request=response.request)
+        raise httpx.ReadError("the answer is compressed without a request for compression", request=response.request)
     assert isinstance(response.stream, httpx.SyncByteStream)
     response.stream = _Limited(response.stream, response.request)

@@ -61,7 +61,7 @@ def fetch(url: str, name: str, directory: Path, is_complete: Callable[[Path], bo
         except FileNotFoundError as error:
             raise ServiceError(f"{url} holds no complete {name}; share it again") from error
         if find_damage(staging, {file: digest for file, digest in listed.items() if digest}):
-            raise ServiceError(f"{name} at {url} is damaged: its files are not those of its list; delete it there, share it again")
+            raise ServiceError(f"{name} at {url} is damaged: its files do not match its list; delete it there and share it again")
         publish(staging, directory, is_complete, unsealed=None)
     return True
 
@@ -69,7 +69,7 @@ def fetch(url: str, name: str, directory: Path, is_complete: Callable[[Path], bo
 def _inside(name: str) -> str:
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or "\\" in name or not path.parts:
-        raise ServiceError(f"a list names the file {name!r}, which lies outside its directory; whoever wrote it is not to be trusted")
+        raise ServiceError(f"a list of files names {name!r}, which is outside its directory; check who can write to the storage")
     return name
 
 

@@ -69,7 +69,7 @@ def _carry(setting: str, value: str, files: dict[str, Path], pins: list[str]) ->
         files |= {f"{place}{inner}": file for inner, file in _files_below(path)}
         return place
     if path.is_absolute():
-        raise ConfigError(f"{setting} names {value}, which is not here; a bundle carries it")
+        raise ConfigError(f"{setting} names {value}, which does not exist here; the bundle has to carry it")
     if "/" in value or value.startswith("hub:"):
         if value.startswith(SERVED):
             return value

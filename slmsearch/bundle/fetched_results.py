@@ -27,5 +27,5 @@ def unpack_results(archive: Path, folder: Path) -> dict[str, Any]:
     except (OSError, EOFError, ValueError, tarfile.TarError) as error:
         raise ConfigError(f"{archive} is no archive of results, or was cut off ({cause_of(error)}); copy it again") from error
     if not isinstance(facts, dict) or any(not isinstance(facts.get(name, ...), kind) for name, kind in WANTED.items()):
-        raise ConfigError(f"{archive}: results.json does not say {', '.join(WANTED)}; `run.sh` writes such an archive")
+        raise ConfigError(f"{archive}: results.json lacks one of {', '.join(WANTED)}; give an archive that `run.sh` wrote")
     return facts

@@ -60,7 +60,7 @@ def main(arguments: list[str] | None = None) -> int:
         require_machine(manifest)
         check_archives(manifest)
         if given.check:
-            say("everything was copied whole")
+            say("all files are complete")
             return 0
         signal.signal(signal.SIGTERM, stop)
         given.into.mkdir(parents=True, exist_ok=True)
@@ -121,7 +121,7 @@ def require_machine(manifest: dict[str, Any]) -> None:
         except PackageNotFoundError:
             found = "not installed"
         if plain(found) != plain(wanted):
-            raise Unusable(f"{name} is {found} here and {wanted} in the target file: run `pip freeze` again and make the bundle anew")
+            raise Unusable(f"{name} is {found} here and {wanted} in the target file: run `pip freeze` again and create the bundle again")
 
 
 def plain(number: str) -> str:
@@ -197,7 +197,7 @@ def install(manifest: dict[str, Any], files: Path, into: Path) -> Path:
     call([sys.executable, "-m", "venv", "--without-pip", str(environment)], "make an environment")
     pip = next((wheel for wheel in wheels if wheel.name.startswith("pip-")), None)
     if pip is None:
-        raise Unusable("the bundle has no wheel of pip, which installs the others; make it anew")
+        raise Unusable("the bundle has no wheel of pip, which installs the others; create it again")
     options = ["--no-index", "--no-deps", "--no-compile", "--quiet", "--disable-pip-version-check", "--no-cache-dir"]
     call([str(python), f"{pip}/pip", "install", *options, *map(str, wheels)], "install the wheels")
     own = Path(call([str(python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], "find its packages").strip())
@@ -249,11 +249,11 @@ def work(manifest: dict[str, Any], files: Path, into: Path, python: Path, deadli
         facts["outcome"] = json.loads(said)
     (into / "results.json").write_text(json.dumps(facts, indent=1) + "\n")
     path = pack_results(into, home, HERE / f"results-{facts['machine']}.tar.gz")
-    say(f"results in {path}; where slmsearch is at home: slmsearch bundle import {path.name}")
+    say(f"results in {path}; on the machine with slmsearch: slmsearch bundle import {path.name}")
     if stopped is not None:
         raise stopped
     if code is None:
-        say("the time was up; run it again to go on")
+        say("time limit reached; run it again to resume")
         return UNFINISHED
     if code not in (0, 1):
         raise Unusable(f"the run ended with exit code {code}; {logs / 'run.log'} says why: {last_line(logs / 'run.log')}")

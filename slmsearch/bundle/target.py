@@ -58,7 +58,7 @@ def parse_target(text: str) -> Target:
     platform = _PLATFORM.fullmatch((found and found[2]) or DEFAULT_PLATFORM)
     if not found or not platform:
         raise ConfigError(
-            f"line 1 of the target is {first[:80]!r}; it names the Python there and perhaps its platform: `python 3.12 {DEFAULT_PLATFORM}`"
+            f"line 1 of the target is {first[:80]!r}; it names a Python version and perhaps a platform: `python 3.12 {DEFAULT_PLATFORM}`"
         )
     installed: dict[str, str] = {}
     names = set[str]()

@@ -36,8 +36,8 @@ class Written:
         shadowed = ", ".join(f"{name} {found.carried[name]} instead of {was}" for name, was in sorted(found.shadowed.items())) or "nothing"
         form = f"{len(self.archives)} archives" if self.archives else "a folder"
         return (
-            f"{out}: {form}, {self.num_bytes / 1e6:,.0f} MB; {len(found.carried)} packages carried, {len(found.used)} used that are there\n"
-            f"put before those that are there: {shadowed}\n"
+            f"{out}: {form}, {self.num_bytes / 1e6:,.0f} MB; {len(found.carried)} packages carried, {len(found.used)} installed ones used\n"
+            f"replaced on the path: {shadowed}\n"
             "next    copy the folder to the other machine, and there: ./run.sh\n"
             "then    copy results-*.tar.gz back, and here: slmsearch bundle import results-*.tar.gz"
         )

@@ -97,7 +97,7 @@ class RunConfig(ConfigSection):
             )
         if self.policy.load_in_4bit and self.train.vllm.mode != "off":
             raise ValueError(
-                "policy.load_in_4bit cannot be sampled from by vLLM: since 0.28 it reads no bitsandbytes weights; "
+                "vLLM cannot sample with policy.load_in_4bit: since 0.28 it does not read bitsandbytes weights; "
                 "unset policy.load_in_4bit, or set train.vllm.mode to off"
             )
         return self

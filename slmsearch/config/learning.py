@@ -97,7 +97,7 @@ class TrainConfig(ConfigSection):
     temperature: float = Field(default=1.0, gt=0)
     """Sampling temperature of the episodes."""
     scale_rewards: Literal["none", "group", "batch"] = "none"
-    """Divisor of the advantages: none (`none`: advantage = reward - group mean), or the standard deviation of the group or batch."""
+    """Scale of the advantages. `none`: reward - group mean; `group`, `batch`: divided by the standard deviation of the group or batch."""
     loss: ClassVar[Literal["dapo"]] = "dapo"
     """Loss that weighs the tokens of all episodes alike. A mean per episode (`grpo`) would make long wrong answers cheap."""
     kl_coef: float = Field(default=0.0, ge=0)
@@ -130,7 +130,7 @@ class TrainConfig(ConfigSection):
     @model_validator(mode="after")
     def _scaled_by_the_group(self) -> Self:
         if self.algorithm != "grpo" and self.scale_rewards != "none":
-            raise ValueError(f"scale_rewards is GRPO's: set it to none, or algorithm {self.algorithm} to grpo")
+            raise ValueError(f"scale_rewards requires algorithm grpo, not {self.algorithm}: set it to none, or algorithm to grpo")
         return self
 
 

@@ -91,7 +91,7 @@ class HubName:
         # Without an answer of the Hub the library takes the rows of any cached commit, whose name their folder bears.
         cached = {Path(file["filename"]).parent.name for file in rows.cache_files}
         if commit and cached and commit not in cached:
-            raise self._failure(f"the Hub does not answer, and cached is another commit than {commit[:12]}")
+            raise self._failure(f"the Hub does not answer, and the cache holds another commit than {commit[:12]}")
         yield from rows
 
     def find_origin(self) -> Origin | None:

@@ -290,11 +290,11 @@ def find_shortfalls(qualification: Qualification, limits: JudgeLimits = LIMITS) 
         causes = ", ".join(f"{count} {cause}" for cause, count in Counter(map(cause_of, failures)).most_common())
         found.append(f"{whole.failed} cases without a verdict ({causes}; the first: {failures[0]})")
     if whole.accuracy.low < limits.min_accuracy:
-        found.append(f"accuracy {_percent(whole.accuracy)} is not surely above {limits.min_accuracy:.0%}")
+        found.append(f"accuracy {_percent(whole.accuracy)} may be below {limits.min_accuracy:.0%}")
     if whole.false_accepts.high > limits.max_false_accepts:
-        found.append(f"false accepts {_percent(whole.false_accepts)} are not surely below {limits.max_false_accepts:.0%}")
+        found.append(f"false accepts {_percent(whole.false_accepts)} may be above {limits.max_false_accepts:.0%}")
     if whole.false_rejects.high > limits.max_false_rejects:
-        found.append(f"false rejects {_percent(whole.false_rejects)} are not surely below {limits.max_false_rejects:.0%}")
+        found.append(f"false rejects {_percent(whole.false_rejects)} may be above {limits.max_false_rejects:.0%}")
     for kind in kinds:
         if kind.false_accepts.value > limits.max_false_accepts_of_kind:
             accepted = f"{kind.false_accepts.count} of {kind.false_accepts.n} accepted"

