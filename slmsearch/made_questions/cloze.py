@@ -187,7 +187,7 @@ def _trim_name(sentence: str, start: int, text: str, common: Container[str]) -> 
     """Return start and text of a name without words that do not belong to it; empty if none is left."""
     words = text.split()
     is_first = start == 0 or sentence[:start].endswith(": ")
-    # At the start of a sentence a capital proves nothing: a name there has at least two.
+    # At the start of a sentence a capital proves nothing: a name there needs at least two.
     while words and (words[0] in NO_NAMES or not words[0][0].isupper()):
         start += len(words.pop(0)) + 1
     while words and not words[-1][0].isupper():

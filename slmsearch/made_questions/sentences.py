@@ -80,7 +80,7 @@ def plain_paragraphs(markdown: str, keep_code: bool = False) -> list[str]:
 def _strip_marks(line: str, keep_code: bool) -> str:
     codes = list[str]()
 
-    def hide(match: re.Match[str]) -> str:  # marks in code are not marks
+    def hide(match: re.Match[str]) -> str:  # code may contain the same characters
         codes.append(match["code"].strip())
         return f"\ue000{len(codes) - 1}\ue001"
 

@@ -81,7 +81,7 @@ class LocalEmbedder(Embedder):
     def _encode_new_queries(self, texts: Sequence[str]) -> Vectors:
         model = self._loaded()
         if any(model.prompts.values()):
-            # The library encodes with a model with its own prompts, one query at a time.
+            # For a model with its own prompts the library encodes, one query at a time.
             rows = [model.encode_query([text], normalize_embeddings=True, show_progress_bar=False) for text in texts]
             return np.concatenate(rows)
         return np.asarray(self._passage_encoder().encode_queries(texts), dtype=np.float32)
