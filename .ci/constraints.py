@@ -1,8 +1,8 @@
 """Resolve the dependencies of pyproject.toml anew and write the pins: `make constraints`.
 
-Writes constraints.txt, the one list of pins. It holds one version of a package for Linux and macOS and for every Python that pyproject.toml admits, and takes all extras into account
-although only `dev`, `production` and `verifiers` are written down. `gpu` and `verifiers` exclude each other: what they want in different
-versions is pinned for neither.
+Writes constraints.txt, the one list of pins. It holds one version of a package for Linux and macOS and for every Python that pyproject.toml
+admits, and takes all extras into account although only `dev`, `production` and `verifiers` are written down. `gpu` and `verifiers` exclude
+each other: what they want in different versions is pinned for neither.
 """
 
 import subprocess
