@@ -10,6 +10,7 @@ from typing import Any, get_args
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE
+from pydantic import ValidationError
 
 from slmsearch.artifacts.files import read_json, replace_text
 from slmsearch.config import DecisionConfig, RunConfig
@@ -73,7 +74,12 @@ def load_results(run: RunRecord, config: RunConfig) -> RunResults:
     tracker, warnings = open_tracker(config), list[str]()
     summary = tracker.read_json(run.id, "summary.json") or {}
     settings = tracker.read_json(run.id, "config.json") or {}
-    decision = DecisionConfig.model_validate(settings.get("decision", {}))
+    try:
+        decision = DecisionConfig.model_validate(settings.get("decision", {}))
+    except ValidationError as error:
+        first = error.errors()[0]
+        odd = f"decision.{'.'.join(map(str, first['loc']))}: {first['msg']}"
+        raise EvaluationError(f"run {run.id} was recorded by another version of slmsearch ({odd}); report it with that version") from error
     lineage = summary.get("lineage") or {name.removeprefix(TAG): value for name, value in run.tags.items() if name.startswith(TAG)}
     directory = config.paths.training / lineage["train_key"] if "train_key" in lineage else None
     evaluations: dict[str, Evaluation] = {}

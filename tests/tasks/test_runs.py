@@ -37,9 +37,7 @@ def runs(config: RunConfig) -> dict[str, str]:
     with tracker.run("train-and-eval", "k1", tags={"prefect.flow_run_name": "clever-otter", "slmsearch.decision": "promote"}) as run_id:
         summary = {"decision": "promote", "reason": "It rose.", "evaluations": evaluations, "lineage": {"train_key": "trained"}}
         tracker.record_json(run_id, summary, "summary.json")
-        tracker.record_json(
-            run_id, {"system": "searcher", "train": {"steps": 6}, "decision": {"min_questions": 100, "alpha": 0.05}}, "config.json"
-        )
+        tracker.record_json(run_id, {"environment": "searcher", "train": {"steps": 6}, "decision": {"min_questions": 100}}, "config.json")
         found["whole"] = run_id
     with tracker.run("train", "k2", tags={"prefect.flow_run_name": "brave-newt", "slmsearch.train_key": "trained"}) as parent:
         tracker.start_run("train", "trained", parent)
@@ -135,3 +133,11 @@ def test_charts_are_written_as_files(config: RunConfig, runs: dict[str, str], tm
 
 def test_a_missing_artifact_is_none(config: RunConfig, runs: dict[str, str]) -> None:
     assert open_tracker(config).read_json(runs["whole"], "nothing.json") is None
+
+
+def test_a_run_of_another_version_is_one_line(config: RunConfig) -> None:
+    tracker = open_tracker(config)
+    with tracker.run("evaluate", "k9") as run_id:
+        tracker.record_json(run_id, {"decision": {"alpha": 0.05}}, "config.json")
+    with pytest.raises(EvaluationError, match=r"was recorded by another version of slmsearch \(decision\.alpha: Extra inputs"):
+        load_results(find_run(run_id, config), config)

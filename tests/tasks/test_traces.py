@@ -1,4 +1,5 @@
 from slmsearch.corpus.questions import Question
+from slmsearch.environments.searcher.failure_modes import measure_episode
 from slmsearch.episodes.episode import Episode, StopReason, ToolCall, ToolResult, Turn
 from slmsearch.episodes.reward import Reward
 from slmsearch.episodes.rows import make_row
@@ -13,7 +14,7 @@ def play(*turns: Turn, stop_reason: StopReason = StopReason.ANSWERED) -> Episode
 
 
 def row(episode: Episode, correct: bool = True):  # type: ignore[no-untyped-def]
-    return make_row(QUESTION, episode, Verdict(correct), Reward(1.0, {}))
+    return make_row(QUESTION, episode, Verdict(correct), Reward(1.0, {}), measure_episode(QUESTION, episode))
 
 
 def test_an_episode_becomes_a_tree_of_turns_and_tool_calls() -> None:

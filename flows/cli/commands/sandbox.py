@@ -17,14 +17,20 @@ PARTS = ("escapes", "tools", "scripted")
 
 @cli.group("sandbox")
 def sandbox() -> None:
-    """Run programs that the searcher wrote, behind isolation layers (`searcher.programs`)."""
+    """Run programs that the searcher wrote, isolated.
+
+    Setting: `searcher.programs`.
+    """
 
 
 @command(sandbox, "up", endless=True)
 @click.option("--foreground", is_flag=True, help="Serve in this process until Ctrl-C.")
 @click.option("--from-stdin", is_flag=True, hidden=True, help="Take the settings from standard input.")
 def up(session: Session, foreground: bool, from_stdin: bool) -> None:
-    """Start the sandbox server in the background and wait until it answers."""
+    """Start the sandbox server in the background.
+
+    The command returns when the server answers.
+    """
     from flows.ops.sandbox import read_settings, serve_here, start_sandbox
 
     if foreground:
@@ -47,7 +53,9 @@ def down(session: Session) -> None:
 @command(sandbox, "test")
 @click.option("--only", "parts", type=click.Choice(PARTS), multiple=True, help="Default: all three.")
 def test(session: Session, parts: tuple[str, ...]) -> None:
-    """Try to break out, then check tools and embedder through a live server; exit code 1 if anything does not hold.
+    """Try to break out, then check a live server.
+
+    Tools and embedder are called through it. Exit code 1 if anything does not hold.
 
     Every escape is also tried without the layers that stop it, where it must succeed.
     """

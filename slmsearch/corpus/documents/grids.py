@@ -1,8 +1,9 @@
 """Tables in a grid of cells: where one ends and the next begins, which rows are headers, and which are text around it."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import NamedTuple
 
 HEADER_CHARS = 80
@@ -10,8 +11,11 @@ HEADER_CHARS = 80
 LONGEST_HEADER = 300
 """Longest cell of any header."""
 _YEAR = re.compile(r"(?:1[89]|20)\d\d(?:[-/](?:\d\d|\d{4}))?")
-_VALUE = re.compile(r"[^\W\d_]{0,3}[\W_]*\d[\d\W_]*(?:[^\W\d_]{1,3})?|[\W_]+|\[[a-z]{1,3}\]")
-"""A number with its unit or currency, a date, a mark for no value."""
+_VALUE = re.compile(r"[^\W\d_]{0,3}[\W_]*\d[\d\W_]*(?:[^\W\d_]{1,3})?|(?:[^\w#%$\u20ac\u00a3]|_)+|\[[a-z]{1,3}\]")
+"""A number with its unit or currency, a date, a mark for no value; `#`, `%` and a currency alone name a column."""
+_NOTES_BESIDE = 3
+_FIRST_ROWS = 8
+"""So many rows of a table may stand above its headers, or be headers."""
 
 
 class Cell(NamedTuple):
@@ -41,6 +45,14 @@ class SheetBlock:
     """Column in which it begins."""
     numbers: list[int] = field(default_factory=list)
     """Of each row, from 0, in the grid."""
+    top: int = 0
+    """Row in which it begins, with the lines above."""
+    caption: str = ""
+    """The first of the lines above; empty where notes stand beside each other there."""
+    lead: int = -1
+    """Column of the line above a table without headers."""
+    is_caption: bool = False
+    """Whether it is lines alone, bold or shaded: the caption of what comes below."""
 
 
 def guess_value(text: str) -> bool:
@@ -63,17 +75,22 @@ def find_blocks(rows: Sequence[Sequence[Cell]], has_names: bool = False) -> list
     for start, region in _regions(rows):
         before = blocks[-1] if blocks and start - end <= 1 else None
         parts = _beside(region)
-        for left, top, part in parts:
-            block = _peel(part, left, start + top)
+        for block in (block for left, top, part in parts for block in _peel(part, left, start + top, before)):
             if before is not None and len(parts) == 1 and _goes_on(before, block):
                 _join(before, block)
+            elif before is not None and before.is_caption and block.rows and not block.above:
+                block.above, block.top, block.caption = before.above, before.top, before.caption
+                blocks[-1] = block
             else:
                 blocks.append(block)
+            before = blocks[-1] if len(parts) == 1 else None
         end = start + len(region)
     for block in blocks:
         block.headers = count_headers(block.rows)
-        if has_names and not block.headers and len(block.rows) > 1:
+        is_alone = len(block.rows) == 1  # as the headers of an empty table are
+        if not block.headers and block.rows and is_alone != has_names:
             block.headers = int(all(cell.text and not cell.is_value for cell in block.rows[0]))
+        block.rows = _without_repeats(block.rows)
     return blocks
 
 
@@ -121,26 +138,92 @@ def _is_line(row: Sequence[Cell]) -> bool:
     return len(full) == 1 or (bool(full) and full[0].range > 0 and all(cell.range == full[0].range for cell in full))
 
 
+def _first(row: Sequence[Cell]) -> int:
+    return next(column for column, cell in enumerate(row) if cell.text)
+
+
 def _line(row: Sequence[Cell]) -> str:
-    return next(cell.text for cell in row if cell.text)
+    return row[_first(row)].text
 
 
-def _peel(part: list[list[Cell]], left: int, top: int) -> SheetBlock:
+def _peel(part: list[list[Cell]], left: int, top: int, before: SheetBlock | None) -> Iterator[SheetBlock]:
+    """Yield the table of a part with the lines around it; several where lines inside stand over what follows as the first line does."""
+    first = next((at for at, row in enumerate(part) if not _is_line(row)), len(part))
+    lead = _first(part[first - 1]) if first else before.lead - left if before is not None else -1
+    if not 0 <= lead < len(part[0]) or count_headers(part[first + _count_notes(part[first:]) :]):
+        lead = -1
+    for start, end in pairwise([0, *_find_captions(part, first, lead), len(part)]):
+        yield _read_block(part[start:end], left, top + start, lead)
+
+
+def _find_captions(part: Sequence[Sequence[Cell]], first: int, lead: int) -> list[int]:
+    """Return the rows inside a table that are lines in the column of captions, over rows that leave this column empty."""
+    found: list[int] = []
+    is_over = False
+    for at in range(len(part) - 1, first, -1) if lead >= 0 else ():
+        if not _is_line(part[at]):
+            is_over = not part[at][lead].text
+        elif is_over and _first(part[at]) == lead:
+            if found and found[-1] == at + 1:
+                found.pop()  # of several lines the first counts
+            found.append(at)
+    return found[::-1]
+
+
+def _read_block(part: list[list[Cell]], left: int, top: int, lead: int) -> SheetBlock:
     first, last = 0, len(part)
     while first < last and _is_line(part[first]):
         first += 1
+    caption = _line(part[0]) if first else ""
+    is_caption = first == last and all(_is_strong(row) for row in part)
+    first += _count_notes(part[first:])
     longest = max((len(row[0].text) for row in part[first:] if not _is_line(row)), default=0)
     while last > first and _is_line(part[last - 1]) and len(_line(part[last - 1])) > longest:
         last -= 1  # a note; a shorter line may be a row whose other cells are empty
     rows = [_single(row) if _is_line(row) else row for row in part[first:last]]
+    numbers = list(range(top + first, top + last))
+    below = [_line(row) for row in part[last:]]
     return SheetBlock(
-        [_line(row) for row in part[:first]], rows, 0, [_line(row) for row in part[last:]], left, list(range(top + first, top + last))
+        list(_texts(part[:first])), rows, 0, below, left, numbers, top, caption, left + lead if rows and lead >= 0 else -1, is_caption
     )
+
+
+def _texts(rows: Sequence[Sequence[Cell]]) -> Iterator[str]:
+    """Yield the texts of rows, that of a merged cell once."""
+    seen: set[int] = set()
+    for cell in (cell for row in rows for cell in row if cell.text):
+        if cell.range not in seen:
+            yield cell.text
+        seen |= {cell.range} - {0}
+
+
+def _count_notes(rows: Sequence[Sequence[Cell]]) -> int:
+    """Return how many rows are a few notes beside each other: one is a sentence, and headers of twice as many columns are below."""
+    widest, has_sentence = 0, False
+    for count, row in enumerate(rows[:_FIRST_ROWS]):
+        texts = list(_texts([row]))
+        if has_sentence and 2 * widest <= len(texts) and widest <= _NOTES_BESIDE and count_headers(rows[count:]):
+            return count
+        widest = max(widest, len(texts))
+        has_sentence = has_sentence or any(len(text) > HEADER_CHARS for text in texts)
+    return 0
+
+
+def _without_repeats(rows: list[list[Cell]]) -> list[list[Cell]]:
+    """Return rows without the columns that only merged cells reach into."""
+    width = max(map(len, rows), default=0)
+    padded = [[*row, *[EMPTY] * (width - len(row))] for row in rows]
+    keep = [
+        column
+        for column in range(width)
+        if any(row[column].text and not (column and _are_merged(row[column - 1], row[column])) for row in padded)
+    ]
+    return [[row[column] for column in keep] for row in padded]
 
 
 def _single(row: Sequence[Cell]) -> list[Cell]:
     """Return a row of one merged cell with its text once: it speaks of the rows below it, not of each column."""
-    at = next(column for column, cell in enumerate(row) if cell.text)
+    at = _first(row)
     return [cell if column == at else EMPTY for column, cell in enumerate(row)]
 
 
@@ -160,12 +243,30 @@ def _join(before: SheetBlock, block: SheetBlock) -> None:
 
 def count_headers(rows: Sequence[Sequence[Cell]]) -> int:
     """Return how many of the first rows are headers of the others; none where nothing tells them from data."""
-    if len(rows) < 2 or not _may_be_headers(rows[0]) or not _differs(rows):
+    if len(rows) < 2 or not _may_be_headers(rows[0]):
+        return 0
+    if count := _count_to_strong(rows):
+        return count
+    if not _differs(rows):
         return 0
     count = 1
     while count < len(rows) - 1 and _may_be_headers(rows[count]) and _belongs(rows[count - 1], rows[count], rows[count + 1]):
         count += 1
-    return count
+    is_form = count == len(rows) - 1 and _are_merged(rows[-2][0], rows[-1][0])
+    return count + is_form
+
+
+def _count_to_strong(rows: Sequence[Sequence[Cell]]) -> int:
+    """Return how many rows end with the only bold or shaded one of the first, where the first row names nothing; 0 where none does."""
+    strong = [number for number, row in enumerate(rows[:_FIRST_ROWS]) if _is_strong(row)]
+    names = [cell.text for cell in rows[0] if cell.text]
+    if len(strong) != 1 or not 0 < strong[0] < len(rows) - 1 or len(set(names)) > 1:
+        return 0
+    return strong[0] + 1 if all(_may_be_headers(row) for row in rows[: strong[0] + 1]) else 0
+
+
+def _is_strong(row: Sequence[Cell]) -> bool:
+    return all(cell.is_strong for cell in row if cell.text)
 
 
 def _may_be_headers(row: Sequence[Cell]) -> bool:
@@ -179,19 +280,26 @@ def _may_be_headers(row: Sequence[Cell]) -> bool:
 def _differs(rows: Sequence[Sequence[Cell]]) -> bool:
     """Say whether the first row differs from those below: by values below words, by its look, or by short words over every column."""
     top, body = rows[0], rows[1:]
-    merged = [cell.range for cell in top if cell.range]
-    if len(merged) > len(set(merged)) or any(one.range and one.range == two.range for one, two in zip(top[1:], body[0][1:], strict=False)):
+    pairs = list(zip(top, body[0], strict=False))
+    has_groups = any(_are_merged(one[0], two[0]) and not _are_merged(one[1], two[1]) for one, two in pairwise(pairs))
+    if has_groups and len(rows) > 2 and all(_is_line(row) or any(_are_merged(*pair) for pair in pairwise(row)) for row in body[1:]):
+        return False  # a form
+    if has_groups or any(_are_merged(*pair) for pair in pairs[1:]):
         return True  # groups of columns above their names
     full = [cell for cell in top if cell.text]
     columns = [[row[at] for row in body if at < len(row) and row[at].text] for at in range(1, len(top)) if top[at].text]
     if any(2 * sum(cell.is_value for cell in column) >= len(column) for column in columns if column):
         return True
-    strong = [all(cell.is_strong for cell in row if cell.text) for row in body if any(cell.text for cell in row)]
-    if all(cell.is_strong for cell in full) and not all(strong):
+    strong = [_is_strong(row) for row in body if any(cell.text for cell in row)]
+    if _is_strong(top) and not all(strong):
         return True
     width = max(len([cell for cell in row if cell.text]) for row in body)
     names = [cell.text.casefold() for cell in full]
     return len(rows) > 2 and len(full) >= width and len(set(names)) == len(names) and all(len(name) <= HEADER_CHARS for name in names)
+
+
+def _are_merged(one: Cell, two: Cell) -> bool:
+    return 0 < one.range == two.range
 
 
 def _belongs(above: Sequence[Cell], row: Sequence[Cell], below: Sequence[Cell]) -> bool:

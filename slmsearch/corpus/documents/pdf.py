@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pypdfium2 import PdfDocument, PdfiumError
 
 from slmsearch.corpus.documents.document import Document
-from slmsearch.corpus.documents.pdf_blocks import Setting, blocks
+from slmsearch.corpus.documents.pdf_blocks import Setting, blocks, moved_notes
 from slmsearch.corpus.documents.pdf_columns import in_reading_order
 from slmsearch.corpus.documents.pdf_headings import Heading, find_headings, find_title, place_headings, without_title
 from slmsearch.corpus.documents.pdf_lines import PdfLine, key_of, read_pieces
@@ -123,9 +123,11 @@ def _by_page(lines: Sequence[PdfLine]) -> list[Heading]:
 
 def _parts(lines: Sequence[PdfLine], headings: Sequence[Heading], setting: Setting) -> Iterator[str]:
     """Yield headings, and the blocks under them."""
-    at = 0
-    for heading in headings:
-        yield from blocks(lines[at : heading.line], setting)
-        at = max(at, heading.line + heading.taken)
-        yield f"{'#' * heading.level} {heading.text}"
-    yield from blocks(lines[at:], setting)
+    at, moved = 0, moved_notes(lines, [heading.line for heading in headings], setting)
+    gone = {number for numbers in moved.values() for number in numbers}
+    for section, heading in enumerate([*headings, None]):
+        numbers = [number for number in range(at, heading.line if heading else len(lines)) if number not in gone]
+        yield from blocks([lines[number] for number in (*numbers, *moved.get(section, ()))], setting)
+        if heading:
+            at = max(at, heading.line + heading.taken)
+            yield f"{'#' * heading.level} {heading.text}"

@@ -2,11 +2,13 @@
 
 import itertools
 import re
-from collections import Counter
+from bisect import bisect_right
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from statistics import median
 from typing import Self
+from unicodedata import bidirectional
 
 from slmsearch.corpus.documents.pdf_lines import PdfLine
 from slmsearch.corpus.documents.text import escape_heading, fenced, one_line
@@ -14,7 +16,9 @@ from slmsearch.corpus.documents.text import escape_heading, fenced, one_line
 NEW_PARAGRAPH = 1.4
 """Distance of two lines, in usual ones, from which a paragraph ends."""
 SHORT_FRAC = 0.8
-"""A line shorter than this share of the usual, that ends a sentence, ends its paragraph."""
+"""A line shorter than this share of the usual, that ends a sentence or has room for the next word, ends its paragraph."""
+STACKED = 0.7
+"""Distance of two lines, in usual ones, below which they are parts of one formula."""
 INDENT = 0.8
 """By which the first line of a paragraph begins further right, or a line of a list further left, in font sizes."""
 OTHER_SIZE = 0.12
@@ -23,8 +27,8 @@ NOTE_SIZE = 0.93
 """Of the text's font that the font of notes at the foot of a page has at most."""
 ALIGNED = 2.0
 """Points by which cells of a column differ from one another at most."""
-MAX_COLUMNS = 30
-_NOTE = re.compile(r"(?:\d{1,3}|[*\u2020\u2021\u00a7])\s*\S")
+MAX_COLUMNS, ROW_CELLS = 30, 4
+_NOTE = re.compile(r"(\d{1,3}|[*\u2020\u2021\u00a7])\s*\S")
 _UNSPACED = re.compile(r"[\u3000-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uff00-\uff60]")
 """Chinese and Japanese, which put no space between words."""
 _WORD = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
@@ -92,7 +96,7 @@ def blocks(lines: Sequence[PdfLine], setting: Setting) -> Iterator[str]:
 def _cut_notes(numbers: Sequence[int], lines: Sequence[PdfLine], setting: Setting) -> Iterator[str]:
     waiting: list[PdfLine] = []
     for number in numbers:
-        if waiting and _NOTE.match(lines[number].text):
+        if waiting and (_NOTE.match(lines[number].text) or lines[number].is_aside or waiting[-1].is_aside):
             yield _block(waiting, False, setting)
             waiting = []
         waiting.append(lines[number])
@@ -101,8 +105,8 @@ def _cut_notes(numbers: Sequence[int], lines: Sequence[PdfLine], setting: Settin
 
 
 def _notes(lines: Sequence[PdfLine], setting: Setting) -> set[int]:
-    """Return the lines of notes: the last ones of their page, in a smaller font, the first with a mark."""
-    found = set[int]()
+    """Return the lines of notes: in the margin, or the last ones of their page, in a smaller font, the first with a mark."""
+    found = {number for number, line in enumerate(lines) if line.is_aside}
     for _, numbers in itertools.groupby(range(len(lines)), key=lambda number: lines[number].page):
         small: list[int] = []
         for number in reversed(list(numbers)):
@@ -115,9 +119,35 @@ def _notes(lines: Sequence[PdfLine], setting: Setting) -> set[int]:
     return found
 
 
+def moved_notes(lines: Sequence[PdfLine], starts: Sequence[int], setting: Setting) -> dict[int, list[int]]:
+    """Return the lines of notes at the foot of a page by the section of that page, from 0 for the first, that alone has their mark.
+
+    Args:
+        lines: of the document.
+        starts: where its sections begin, but the first.
+        setting: of the document.
+    """
+    found, moved = _notes(lines, setting), defaultdict[int, list[int]](list)
+    sections = [bisect_right(starts, number) for number in range(len(lines))]
+    by_page: dict[int, list[int]] = defaultdict(list)
+    for number in range(len(lines)):
+        by_page[lines[number].page].append(number)
+    for numbers in by_page.values():
+        notes = [number for number in numbers if number in found and not lines[number].is_aside]
+        target = -1
+        for number in notes if sections[numbers[0]] != sections[numbers[-1]] else ():
+            if mark := _NOTE.match(lines[number].text):
+                sought = re.compile(rf"[^\s\d_] ?(?<![A-Z\d]\.){re.escape(mark[1])}(?![\w.]\w|\w)")
+                having = {sections[other] for other in numbers if other not in found and sought.search(lines[other].text)}
+                target = having.pop() if len(having) == 1 else -1
+            if target not in (-1, sections[number]):
+                moved[target].append(number)
+    return moved
+
+
 def _rows(lines: Sequence[PdfLine]) -> set[int]:
-    """Return the rows of tables: lines of cells that stand below those of the line before or above those of the next one."""
-    found = set[int]()
+    """Return the rows of tables: lines of many cells, or of cells that stand below those of the line before or above the next one's."""
+    found = {number for number, line in enumerate(lines) if len(line.cells) >= ROW_CELLS and not line.fixed}
     for number, (line, other) in enumerate(itertools.pairwise(lines)):
         if line.cells and other.cells and not line.fixed and not other.fixed:
             starts = [start for start, _, _ in other.cells[1:]] + [end for _, end, _ in other.cells[1:]]
@@ -137,7 +167,11 @@ def _ends_before(number: int, waiting: Sequence[int], lines: Sequence[PdfLine], 
     is_below = line.page == before.page and line.bottom < before.bottom
     if line.fixed or number in rows:
         return False
-    if abs(line.size - before.size) > OTHER_SIZE * max(line.size, before.size) or BULLET.match(line.text) or line.is_item:
+    if BULLET.match(line.text) or line.is_item:
+        return True
+    if _is_stacked(line, [lines[at] for at in waiting], setting):
+        return False
+    if abs(line.size - before.size) > OTHER_SIZE * max(line.size, before.size):
         return True
     if not is_below:  # the next column or page
         return ends_sentence
@@ -145,9 +179,28 @@ def _ends_before(number: int, waiting: Sequence[int], lines: Sequence[PdfLine], 
         return True
     if _NUMBERED.match(line.text) and (ends_sentence or _NUMBERED.match(first.text)):
         return True
-    moved = abs(line.left - min(lines[at].left for at in waiting)) > INDENT * line.size
+    if _has_room(line, [lines[at] for at in waiting]):
+        return True
+    is_list = first.is_item or BULLET.match(first.text) or _NUMBERED.match(first.text)
+    moved = line.left - min(lines[at].left for at in waiting)
+    moved = abs(moved) > INDENT * line.size and (moved > 0 or len(waiting) > 1 or bool(is_list))
     is_short = before.right - before.left < SHORT_FRAC * setting.width
     return ends_sentence and (moved or is_short) and len(waiting) + is_short + moved > 1
+
+
+def _is_stacked(line: PdfLine, above: Sequence[PdfLine], setting: Setting) -> bool:
+    """Say whether a line overlaps one of those before it, as the parts of a displayed formula do."""
+    near = (abs(other.bottom - line.bottom) / max(other.size, line.size, 1.0) for other in above[-4:] if other.page == line.page)
+    return any(distance < STACKED * setting.leading for distance in near)
+
+
+def _has_room(line: PdfLine, above: Sequence[PdfLine]) -> bool:
+    """Say whether the first word of a line had room at the end of the line before it, much of which is empty."""
+    before, left = above[-1], min(line.left, above[-1].left)
+    right = max([line.right, *(other.right for other in above if other.page == line.page and other.left < line.right)])
+    width = (len(line.text.split()[0]) + 1) * (line.right - line.left) / len(line.text)
+    is_short = before.right + width < left + SHORT_FRAC * (right - left) and not before.text.endswith("-")
+    return is_short and not any(bidirectional(letter) in ("R", "AL") for letter in before.text)
 
 
 def _block(lines: Sequence[PdfLine], is_table: bool, setting: Setting) -> str:

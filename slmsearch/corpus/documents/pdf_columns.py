@@ -2,8 +2,10 @@
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
+from statistics import mode
 
-from slmsearch.corpus.documents.pdf_lines import PdfLine, join_pieces, on_one_line
+from slmsearch.corpus.documents.pdf_lines import PdfLine, join_pieces, on_one_line, right_edge
 
 STEP = 2.0
 """Points: width of the strips of a page in which white is looked for."""
@@ -23,8 +25,44 @@ ACROSS_FRAC = 0.2
 """Share of lines that are drawn out of their column's order, from which a page was drawn across its columns."""
 
 
+MARGIN_FRAC, MARGIN_SIZE = 0.35, 0.95
+"""Width of a margin with notes, in that of the text, and size of their font, in that of the text, at most."""
+
+
 def in_reading_order(pieces: Sequence[PdfLine]) -> list[PdfLine]:
-    """Return the lines of a page."""
+    """Return the lines of a page; a note in the margin follows the line that it is printed beside."""
+    asides = _asides(pieces)
+    beside = {id(piece) for aside in asides for piece in aside}
+    lines = _in_columns([piece for piece in pieces if id(piece) not in beside])
+    for aside in asides:
+        above = [line for line in lines if line.bottom >= aside[0].bottom - 0.5 * aside[0].size and not line.is_aside]
+        at = lines.index(min(above, key=lambda line: line.bottom)) + 1 if above else 0
+        lines.insert(at, replace(join_pieces(aside, " "), is_aside=True))
+    return lines
+
+
+def _asides(pieces: Sequence[PdfLine]) -> list[list[PdfLine]]:
+    """Return the pieces of each note in the right margin: smaller than the text, and nothing else stands there."""
+    edge = right_edge(pieces)
+    ending = [piece for piece in pieces if edge - 2 <= piece.right <= edge]
+    if not ending:
+        return []
+    top, bottom, left = max(p.top for p in ending), min(p.bottom for p in ending), min(p.left for p in ending)
+    beyond = [piece for piece in pieces if piece.left > edge and bottom <= piece.top and piece.bottom <= top]
+    size = mode(piece.size for piece in ending)
+    if any(piece.size > MARGIN_SIZE * size or piece.right - edge > MARGIN_FRAC * (edge - left) for piece in beyond):
+        return []
+    asides: list[list[PdfLine]] = []
+    for piece in beyond:
+        last = asides[-1][-1] if asides else None
+        if last is not None and (on_one_line(last, piece) or 0 < last.bottom - piece.bottom < 2 * piece.size):
+            asides[-1].append(piece)
+        else:
+            asides.append([piece])
+    return [aside for aside in asides if any(c.isalpha() for piece in aside for c in piece.text)]
+
+
+def _in_columns(pieces: Sequence[PdfLine]) -> list[PdfLine]:
     gutters = _gutters(pieces)
     if not gutters:
         return _rows(pieces)

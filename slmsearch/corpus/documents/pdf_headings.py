@@ -15,6 +15,8 @@ MAX_LINES = 3
 LARGER = 1.1
 """Size of a heading's font, in that of the text, where there is no outline."""
 TITLE_LARGER = 1.25
+SAME_START = 8
+"""Letters and digits by which a heading begins as its entry in the outline does."""
 MAX_CHARS, MAX_TITLE_CHARS = 120, 200
 MOST = 0.3
 """Share of lines in larger fonts from which they are no headings: slides, posters."""
@@ -39,7 +41,9 @@ NUMBERED_FRAC = 0.95
 """Of that width that a numbered heading has at most."""
 APART = 1.15
 """Room above a heading, in usual distances of two lines."""
-_NUMBERED = re.compile(r"(?:[A-Z]|\d+)(?:\.\d+)*\.?\s+[^\W\d_]")
+_NUMBERED = re.compile(r"(?:[A-Z]|\d+)(?:\.\d+)*\.?\s+[^\W\d_a-z]")
+_SYMBOLS = re.compile(r"[=<>_{}|\\]")
+"""What stands in code and formulas."""
 
 
 Look = tuple[float, int]
@@ -80,7 +84,35 @@ def place_headings(lines: Sequence[PdfLine], outline: Sequence[Heading]) -> list
             found = replace(heading, line=next(below, later))
         used.update(range(found.line, found.line + found.taken))
         placed.append(found)
-    return sorted(placed, key=lambda heading: heading.line)
+    missing = list(_missing(lines, placed))
+    placed = [heading for heading in placed if heading.taken or not any(_names(other, heading) for other in missing)]
+    return sorted([*placed, *missing], key=lambda heading: heading.line)
+
+
+def _names(printed: Heading, heading: Heading) -> bool:
+    """Say whether a heading is the one of the outline that points there and begins alike."""
+    is_there = printed.line <= heading.line <= printed.line + printed.taken
+    return is_there and _bare(printed.text)[:SAME_START] == _bare(heading.text)[:SAME_START]
+
+
+def _missing(lines: Sequence[PdfLine], placed: Sequence[Heading]) -> Iterator[Heading]:
+    """Yield headings that the outline lacks: as large as those of its numbered ones with as many numbers, larger than the text."""
+    body = body_size(lines)
+    levels: dict[tuple[int, bool, int], list[int]] = defaultdict(list)
+    for heading in placed:
+        if heading.taken and (depth := _DEPTH.match(heading.text)):
+            line = lines[heading.line]
+            levels[round(line.size), line.bold, depth[1].count(".")].append(heading.level)
+    known = {number for heading in placed for number in range(heading.line, heading.line + heading.taken)}
+    for number, line in enumerate(lines):
+        depth = _DEPTH.match(line.text) if line.size >= LARGER * body and number not in known and not line.cells else None
+        found = levels[round(line.size), line.bold, depth[1].count(".")] if depth and _NUMBERED.match(line.text) else []
+        count = 1
+        while found and number + count < len(lines) and _goes_on(lines, number, count, body):
+            count += 1
+        text = one_line(" ".join(other.text for other in lines[number : number + count]))
+        if len(found) > 1 and count <= MAX_LINES and len(text) <= MAX_CHARS:
+            yield Heading(max(found), text, line.page, line=number, taken=count)
 
 
 def _is_below(line: PdfLine, heading: Heading) -> bool:
@@ -105,7 +137,7 @@ def _printed(heading: Heading, lines: Sequence[PdfLine], numbers: Sequence[int])
         return None
     *_, number, count = best
     text = one_line(" ".join(line.text for line in lines[number : number + count]))
-    text = text if _NUMBER.match(text) and not _NUMBER.match(heading.text) else heading.text
+    text = text if len(key_of(text)) > len(key_of(heading.text)) and key_of(text).endswith(key_of(heading.text)) else heading.text
     if number and lines[number - 1].page == heading.page and _ALONE.fullmatch(lines[number - 1].text.strip()):
         number, count = number - 1, count + 1
         text = f"{lines[number].text.strip()} {text}" if key_of(lines[number].text) not in key_of(text) else text
@@ -141,16 +173,30 @@ def find_title(lines: Sequence[PdfLine], outline: Sequence[Heading] = ()) -> tup
     upper = [line for line in first if line.top >= half and sum(map(str.isalpha, line.text)) > 2]
     largest = max((line.size for line in upper), default=0.0)
     if largest < TITLE_LARGER * body_size(lines):
-        return "", list(lines)
-    start = next(number for number, line in enumerate(first) if line in upper and line.size == largest)
-    end = start
-    while end < len(first) and end - start < MAX_LINES + 1 and first[end].size > 0.97 * largest:
-        end += 1
+        start, end = 0, _bold_on_top(lines)
+    else:
+        start = next(number for number, line in enumerate(first) if line in upper and line.size == largest)
+        end = start
+        while end < len(first) and end - start < MAX_LINES + 1 and first[end].size > 0.97 * largest:
+            end += 1
     title = one_line(" ".join(line.text for line in first[start:end]))
     taken = {id(line) for line in first[start:end]}
     if _DEPTH.match(title) or any(_bare(heading.text) == _bare(title) for heading in outline):
         return "", list(lines)
     return (title, [line for line in lines if id(line) not in taken]) if len(title) <= MAX_TITLE_CHARS else ("", list(lines))
+
+
+def _bold_on_top(lines: Sequence[PdfLine]) -> int:
+    """Return how many lines on top of the first page are bold, where other lines that look like them have numbers, the next one a 1."""
+    top = lines[0]
+    count = next((number for number, line in enumerate(lines) if not line.bold or line.size != top.size or line.page), len(lines))
+    alike = [line.text for line in lines[count:] if line.bold and abs(line.size - top.size) < 0.5]
+    is_alone = all(map(_NUMBERED.match, alike)) or alike[0].startswith(("1 ", "1. "))
+    is_highest = all(line.bottom <= top.bottom + 0.5 * top.size for line in lines if line.page == 0)
+    is_name = (
+        count <= MAX_LINES and not _NUMBERED.match(top.text) and not BULLET.match(top.text) and lines[count - 1].text[-1] not in ".,;:"
+    )
+    return count if is_alone and is_highest and is_name and count < len(lines) else 0
 
 
 def find_headings(lines: Sequence[PdfLine], setting: Setting) -> list[Heading]:
@@ -195,23 +241,34 @@ def _levelled(headings: Sequence[Heading], looks: Sequence[Look | None]) -> list
 
 def _without_display(headings: list[Heading], lines: Sequence[PdfLine], setting: Setting) -> list[Heading]:
     """Leave out what no text follows, as on covers, and authors under the title."""
-    kept = []
+    kept, is_item = list[Heading](), False
     for heading, following in itertools.zip_longest(headings, headings[1:]):
         end = heading.line + heading.taken
         is_empty = following is not None and following.line == end and following.level <= heading.level
-        if not is_empty and end < len(lines):
+        if not is_empty and not is_item and end < len(lines):
             kept.append(heading)
+        is_item = is_empty and following is not None and _follows(heading.text, following.text)
     numbered = [heading.line for heading in kept if _DEPTH.match(heading.text)]
     first = min([_first_prose(lines, setting), *numbered])
     sizes = Counter(round(lines[heading.line].size) for heading in kept)
+    body = body_size(lines)
+    below = {number for number, line in enumerate(lines) if abs(line.size - body) < 0.08 * body} | {heading.line for heading in kept}
+    later = {(round(lines[heading.line].size), lines[heading.line].bold) for heading in kept if heading.page}
     return [
         heading
         for heading in kept
         if heading.page
         or heading.line > first
         or heading.line in numbered
+        or ((round(lines[heading.line].size), lines[heading.line].bold) in later and heading.line + heading.taken in below)
         or (heading.line + heading.taken == first and sizes[round(lines[heading.line].size)] > 1)
     ]
+
+
+def _follows(one: str, other: str) -> bool:
+    """Say whether the number of a line is the next one: such lines without text between them are items of a list."""
+    numbers = [int(match[1]) for text in (one, other) if (match := re.match(r"(\d{1,2})[.)]?\s", text))]
+    return len(numbers) == 2 and numbers[1] == numbers[0] + 1
 
 
 def _first_prose(lines: Sequence[PdfLine], setting: Setting) -> int:
@@ -226,14 +283,15 @@ def _look(number: int, lines: Sequence[PdfLine], body: float, setting: Setting) 
     text = line.text.strip()
     words = _NUMBER.sub("", text)
     is_odd = not words or 2 * sum(map(str.isalpha, words)) < max(len(words), 5) or words[-1] in ".,;" or BULLET.match(text)
-    if is_odd or len(text) > MAX_CHARS or line.fixed or line.cells:
+    if is_odd or len(text) > MAX_CHARS or line.fixed or line.cells or line.is_aside:
         return None
     if line.size >= LARGER * body:
         return round(line.size), 2 * line.bold
-    if line.size < (0.85 if line.bold and text.isupper() else 0.97) * body or not (line.bold or text.isupper()):
+    is_upper = text.isupper() and 2 * sum(map(str.isupper, text)) > sum(map(str.isalpha, text)) and not _SYMBOLS.search(text)
+    if line.size < (0.85 if line.bold and is_upper else 0.97) * body or not (line.bold or is_upper):
         return None
     is_alone = line.right - line.left < SHORT_FRAC * setting.width and text[-1] != ":" and _stands_apart(number, lines, setting)
-    return (round(body), line.bold + text.isupper()) if is_alone or (line.bold and _NUMBERED.match(text)) else None
+    return (round(body), line.bold + is_upper) if is_alone or (line.bold and _NUMBERED.match(text)) else None
 
 
 def _stands_apart(number: int, lines: Sequence[PdfLine], setting: Setting) -> bool:

@@ -5,10 +5,11 @@ across columns, so a line is made anew here of the pieces that no wide gap divid
 """
 
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from ctypes import byref, c_int, create_string_buffer
 from dataclasses import dataclass, field, replace
-from math import hypot
+from math import hypot, inf
 from unicodedata import bidirectional
 
 import pypdfium2.raw as pdfium
@@ -18,16 +19,23 @@ WIDE_GAP = 1.2
 """Space between two characters, in font sizes, from which they stand in two cells or columns."""
 SHARED_HEIGHT = 0.5
 """Share of the lower of two characters' heights that they have in common, if they stand on one line."""
+SET_APART, OTHER_SIZE = 0.5, 0.04
+"""Space, in font sizes, and difference of size from which what follows may be a note in the margin."""
 SMALLER, RAISED = 0.85, 0.15
 """Size and height of a note's mark, in sizes of the character before it."""
+FEWEST_LINES, EDGE_FRAC = 6, 0.2
+"""Lines, and share of all pieces of a page, that end at the same place where its text has an edge."""
 _HYPHEN = 2
 """What PDFium says for a hyphen at a line end."""
 _ITEM = re.compile(r"\W|\(?(?:[A-Z]?\d+(?:\.\d+)*|[A-Za-z])[.)]?")
 """What stands before an item of a list or a heading; the gap after it makes no cell."""
-_BOLD = re.compile(r"bold|black|heavy|semibold|demi|[-,]bd|-medi\b|cmbx|(?:^|\+)(?:sf)?bx\d", re.IGNORECASE)
+_BOLD = re.compile(r"bold|black|heavy|semibold|demi|[-,]bd|-medi\b|cmbx|(?:^|\+)(?:sf)?[bs]x\d", re.IGNORECASE)
 _FIXED = re.compile(
     r"mono|courier|typewriter|consol|menlo|cmtt|sltt|nimbusmon|cmsltt|(?:^|\+)(?:ec|la|sf)?tt\d|inconsolata|terminal", re.IGNORECASE
 )
+
+_GOES_ON = re.compile(r"\w\W*\s[\u2190-\u21ff\u2900-\u297f]-?$")
+"""An arrow in another font, by which a line of code goes on."""
 
 Box = tuple[float, float, float, float]
 """Left, bottom, right, top in points from the lower left corner of the page."""
@@ -53,6 +61,8 @@ class PdfLine:
     """Left, right and text of its parts, where wide gaps divide it."""
     is_item: bool = False
     """Whether a mark or number stands before it, with a gap after that."""
+    is_aside: bool = False
+    """Whether it is a note in the margin."""
     key: str = field(default="", init=False)
     """Its letters and digits, lower case: what is compared."""
 
@@ -67,21 +77,36 @@ class PdfLine:
 
 def key_of(text: str) -> str:
     """Return the letters and digits of a text, lower case."""
-    return "".join(c for c in text.casefold() if c.isalnum())
+    return "".join(filter(str.isalnum, text.casefold()))
 
 
 def read_pieces(page: PdfTextPage, number: int) -> list[PdfLine]:
     """Read the pieces of a page's lines, in the order in which it draws them; no wide gap is within one."""
+    found = [piece for piece in _pieces(page.raw, number) if piece.text]
+    edge = right_edge(found)
     pieces: list[PdfLine] = []
-    for piece in _pieces(page.raw, number):
-        if not piece.text:
-            continue
+    for piece in found:
         before = pieces[-1] if pieces else None
-        if before is not None and on_one_line(before, piece) and -0.2 < (piece.left - before.right) / max(before.size, 1.0) < WIDE_GAP:
+        is_near = (
+            before is not None
+            and on_one_line(before, piece)
+            and -0.2 < (piece.left - before.right) / max(before.size, piece.size, 1.0) < WIDE_GAP
+        )
+        if before is not None and is_near and not (piece.left > edge >= before.right - 1 and _differs(piece.size, before.size)):
             pieces[-1] = join_pieces([before, piece], " ")
         else:
             pieces.append(piece)
     return pieces
+
+
+def right_edge(pieces: Sequence[PdfLine]) -> float:
+    """Return where the text of a page ends on the right, a point added; infinity where its lines end at no common place."""
+    edge, count = Counter(round(piece.right) for piece in pieces).most_common(1)[0] if pieces else (0, 0)
+    return edge + 1.0 if count >= max(FEWEST_LINES, EDGE_FRAC * len(pieces)) else inf
+
+
+def _differs(size: float, other: float) -> bool:
+    return abs(size - other) > OTHER_SIZE * max(size, other)
 
 
 def on_one_line(one: PdfLine, other: PdfLine) -> bool:
@@ -132,7 +157,10 @@ def _pieces(page: pdfium.FPDF_TEXTPAGE, number: int) -> Iterator[PdfLine]:
         if not boxes or text[-1] == " " or (box[1], box[3]) != asked:  # the size changes nowhere else, and asking takes time
             asked = (box[1], box[3])
             size = pdfium.FPDFText_GetFontSize(page, index) * _scale(page, index)
-        if boxes and _ends_piece(boxes[-1], box, max(size, sizes[-1], 1.0), letter):
+        if boxes and (
+            _ends_piece(boxes[-1], box, max(size, sizes[-1], 1.0), letter)
+            or (box[0] - boxes[-1][2] > SET_APART * size and _differs(size, sizes[-1]))
+        ):
             yield _piece(page, number, "".join(text), boxes, sizes, first, last)
             text, boxes, sizes = [], [], []
         if not boxes:
@@ -166,6 +194,7 @@ def _piece(page: pdfium.FPDF_TEXTPAGE, number: int, text: str, boxes: list[Box],
     lefts, bottoms, rights, tops = zip(*boxes, strict=True)
     whole = " ".join(text.encode("utf-8", "replace").decode().split())
     asked = {(first + last) // 2, last} | (set() if text[0].isdigit() else {first})  # numbers of lines of code are set as text
+    asked -= {last} if _GOES_ON.search(whole) else set()
     names = {_font_name(page, index) for index in asked} - {""}
     is_bold, is_fixed = (bool(names) and all(mark.search(name) for name in names) for mark in (_BOLD, _FIXED))
     size = max(set(sizes), key=sizes.count)

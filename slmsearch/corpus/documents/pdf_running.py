@@ -77,17 +77,33 @@ def _running(pages: Sequence[Sequence[PdfLine]]) -> list[PdfLine]:
         for side in (0, 1)
         for place, line in enumerate(_edges(lines)[side])
     ]
-    numbers = [line for *_, line in edges if _NUMBER.fullmatch(line.text.strip())]
-    found = numbers if len({line.page for line in numbers}) >= max(2, len(pages) / 3) else []
+    numbers = [(place, line) for *_, place, line in edges if _NUMBER.fullmatch(line.text.strip())]
+    are_many = len({line.page for _, line in numbers}) >= max(2, len(pages) / 3)
+    shift = _shift([line for *_, place, line in edges if place < 2], len(pages))
+    found = [line for place, line in numbers if are_many or (place == 0 and len(pages) > 1 and line.key == str(line.page + shift))]
     same: dict[str, list[PdfLine]] = defaultdict(list)
     for *_, line in edges:
         same[_bare(line)].append(line)
     for key, lines in same.items():
         size = Counter(round(line.size, 1) for line in lines).most_common(1)[0][0]
         alike = [line for line in lines if abs(line.size - size) <= SAME_SIZE]
-        if key and len({line.page for line in alike}) >= FEWEST_PAGES:
+        if key and len({line.page for line in alike}) >= FEWEST_PAGES and not _are_under_headings(alike, pages):
             found += alike
     return _without_text(found + _stamped(pages), pages) + _apart(pages) + _page_numbers(pages)
+
+
+def _shift(lines: Sequence[PdfLine], count: int) -> int:
+    """Return by how much the number that most pages print at their edges is larger than that of the page, from 0; 1 if they print none."""
+    pairs = {(int(digits) - line.page, line.page) for line in lines for digits in _DIGITS.findall(line.text) if len(digits) < 5}
+    shift, pages = Counter(shift for shift, _ in pairs).most_common(1)[0] if pairs else (1, 0)
+    return shift if pages >= max(FEWEST_PAGES, count / 3) else 1
+
+
+def _are_under_headings(alike: Sequence[PdfLine], pages: Sequence[Sequence[PdfLine]]) -> bool:
+    """Say whether most of some lines follow one in bold, at the top of their pages, that says something else on each."""
+    tops = {line.page: _edges(pages[line.page])[0] for line in alike}
+    above = [[other for other in tops[line.page] if other.bold and not line.bold and other.bottom > line.bottom] for line in alike]
+    return 2 * sum(map(bool, above)) > len(alike) and len({other.key for others in above for other in others[:1]}) > 1
 
 
 def _without_text(found: Sequence[PdfLine], pages: Sequence[Sequence[PdfLine]]) -> list[PdfLine]:
@@ -117,7 +133,8 @@ def _stamped(pages: Sequence[Sequence[PdfLine]]) -> list[PdfLine]:
     for lines in pages:
         for line in lines:
             at[line.key, round(line.left / SAME_HEIGHT), round(line.bottom / SAME_HEIGHT)].append(line)
-    return [line for found in at.values() if len(found) >= max(FEWEST_PAGES, MOST * (len(pages) - 1)) for line in found]
+    many = [found for found in at.values() if len(found) >= max(FEWEST_PAGES, MOST * (len(pages) - 1))]
+    return [line for found in many if not _are_under_headings(found, pages) for line in found]
 
 
 def _apart(pages: Sequence[Sequence[PdfLine]]) -> list[PdfLine]:

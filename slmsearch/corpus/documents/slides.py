@@ -1,6 +1,7 @@
 """PowerPoint decks as Markdown: a section for every slide, with its notes; hidden slides are left out, and named."""
 
 import io
+import re
 import zipfile
 from collections.abc import Iterator
 from typing import Any
@@ -14,6 +15,7 @@ _SHOWN_CHARS = 200
 _DIAGRAM_DATA = "/diagramData"
 _TEXT = "{http://schemas.openxmlformats.org/drawingml/2006/main}t"
 _PARAGRAPH = "{http://schemas.openxmlformats.org/drawingml/2006/main}p"
+_TITLES = frozenset({"TITLE", "CENTER_TITLE"})
 _RUNNING = frozenset({"DATE", "FOOTER", "HEADER", "SLIDE_NUMBER"})
 """Placeholders that every slide repeats."""
 
@@ -26,15 +28,20 @@ def slides_to_markdown(data: bytes) -> Document:
     """
     check_package(data)
     from pptx import Presentation
-    from pptx.enum.shapes import PP_PLACEHOLDER
 
     deck = Presentation(io.BytesIO(data))
-    parts, pages, dropped = [], [], []
-    title = ""
+    parts, pages, dropped = [], [], list[tuple[str, str]]()
+    running: dict[str, str] = {}
+    title = cover = ""
     for number, slide in enumerate(deck.slides, start=1):
         shapes = list(_in_order(slide.shapes))
+        names = [shape for shape in shapes if _kind(shape) in _TITLES and shape.has_text_frame and _name(shape)]
         named = slide.shapes.title
-        heading = one_line(named.text_frame.text.replace("\v", " ")) if named is not None else ""
+        if names and (named is None or not _name(named)):
+            named = names[0]
+        heading = _name(named) if named is not None else ""
+        for text in (_name(shape) for shape in shapes if _kind(shape) in _RUNNING and shape.has_text_frame):
+            running.setdefault(re.sub(r"\d+", "0", text), text)
         blocks = [block for shape in shapes if named is None or shape.shape_id != named.shape_id for block in _read_shape(shape)]
         notes = slide.notes_slide.notes_text_frame if slide.has_notes_slide else None
         if notes is not None and notes.text.strip():
@@ -42,8 +49,9 @@ def slides_to_markdown(data: bytes) -> Document:
         if slide._element.get("show") in ("0", "false"):
             dropped.append(("hidden slide", f"{number}: {one_line(' '.join([heading, *blocks]))}"[:_SHOWN_CHARS]))
             continue
-        if number == 1 and named is not None and named.placeholder_format.type == PP_PLACEHOLDER.CENTER_TITLE:
-            title = heading
+        if number == 1:
+            title = max(map(_name, [shape for shape in names if _kind(shape) == "CENTER_TITLE"]), key=len, default="")
+            cover = " ".join([heading, *blocks]).casefold()
         if not heading and not any(blocks):
             continue
         heading = heading or f"Slide {number}"
@@ -52,7 +60,10 @@ def slides_to_markdown(data: bytes) -> Document:
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         given, facts = read_properties(archive)
     facts["section_pages"] = pages
-    return Document(given if is_title(given) else title, "\n\n".join(filter(None, parts)), facts, dropped)
+    dropped += [("running head", text) for text in running.values() if text]
+    words = re.findall(r"\w{4,}", given.casefold())
+    is_foreign = title and words and not any(word in cover for word in words)  # that of the deck of which this one is a copy
+    return Document(given if is_title(given) and not is_foreign else title, "\n\n".join(filter(None, parts)), facts, dropped)
 
 
 def _in_order(shapes: Any) -> Iterator[Any]:
@@ -64,8 +75,18 @@ def _in_order(shapes: Any) -> Iterator[Any]:
             yield shape
 
 
+def _kind(shape: Any) -> str:
+    """Return the kind of a placeholder; empty for another shape."""
+    kind = shape.placeholder_format.type if shape.is_placeholder else None
+    return kind.name if kind is not None else ""
+
+
+def _name(shape: Any) -> str:
+    return one_line(shape.text_frame.text.replace("\v", " "))
+
+
 def _read_shape(shape: Any) -> Iterator[str]:
-    if shape.is_placeholder and shape.placeholder_format.type is not None and shape.placeholder_format.type.name in _RUNNING:
+    if _kind(shape) in _RUNNING:
         return
     if getattr(shape, "has_table", False) and shape.has_table:
         yield _table(shape.table)

@@ -16,7 +16,7 @@ from slmsearch.corpus.documents.document import Document
 from slmsearch.corpus.documents.grids import EMPTY, Cell, SheetBlock, find_blocks, guess_value
 from slmsearch.corpus.documents.office import check_package, is_title, read_properties
 from slmsearch.corpus.documents.skipped import NotTakenError, Reason
-from slmsearch.corpus.documents.tables import split_table
+from slmsearch.corpus.documents.tables import head_piece, split_table
 from slmsearch.corpus.documents.text import escape_heading, one_line
 
 MAX_SLOTS = 5_000_000
@@ -24,6 +24,8 @@ MAX_SLOTS = 5_000_000
 _GENERIC = re.compile(r"(?i)(?:sheet|tabelle|feuil|hoja|foglio|blad|ark|list|planilha|\u5de5\u4f5c\u8868|\u043b\u0438\u0441\u0442)\s?1?")
 """Names that programs give to the only sheet."""
 _CAPTION_CHARS = 80
+_NOTE_LINES = 3
+"""So many lines alone belong to the table above them; more are a list of their own."""
 _SHOWN_CHARS = 200
 _DELIMITERS = ",;\t|"
 _SAMPLE_LINES = 200
@@ -53,7 +55,7 @@ def workbook_to_markdown(data: bytes) -> Document:
         name = one_line(sheet.title) if is_named else ""
         text = blocks_to_markdown(find_blocks(rows), numbers, name, 3 if name else 2)
         if text:
-            parts.append(f"## {name}\n\n{text}" if name else text)
+            parts.append(f"## {name}\n\n{text}" if name and not text.startswith("### ") else text[bool(name) :])
     if not parts:
         raise NotTakenError(Reason.NO_TEXT, "no sheet that is shown has a value")
     dropped += _formulas_without_values(data)
@@ -82,14 +84,23 @@ def blocks_to_markdown(blocks: Sequence[SheetBlock], numbers: Sequence[int], nam
         name: of the sheet.
         level: of the headings.
     """
-    parts = []
+    parts: list[str] = []
+    is_divided = False
     for block in blocks:
-        parts.append(_lines(block.above))
-        if block.rows:
-            grid = [[cell.text for cell in row] for row in block.rows]
-            caption = block.above[0] if block.above and len(block.above[0]) <= _CAPTION_CHARS else name
-            parts += split_table(grid, block.headers, [numbers[at] for at in block.numbers], one_line(caption), level)
+        grid = [[cell.text for cell in row] for row in block.rows]
+        caption = one_line(block.caption if 0 < len(block.caption) <= _CAPTION_CHARS else name)
+        rows = [numbers[at] for at in block.numbers]
+        pieces = list(split_table(grid, block.headers, rows, caption, level)) if grid else []
+        lines = _lines(block.above)
+        if len(pieces) > 1 and any(parts):
+            parts += [pieces[0], lines, *pieces[1:]]
+        elif is_divided and (pieces or len(block.above) > _NOTE_LINES):  # else it would stand under the rows of the table before
+            rows = rows[block.headers :] or rows or [numbers[block.top], numbers[block.top + len(block.above) - 1]]
+            parts += [head_piece(caption if pieces else name, rows[0], rows[-1], level), lines, *pieces]
+        else:
+            parts += [lines, *pieces]
         parts.append(_lines(block.below))
+        is_divided = is_divided or len(pieces) > 1
     return "\n\n".join(filter(None, parts))
 
 
@@ -163,7 +174,16 @@ def _cell(found: Any, number_of_range: int) -> Cell:
         return EMPTY
     text = show_value(value, found.number_format)
     is_value = not isinstance(value, str) or guess_value(text)
-    return Cell(text, is_value, bool(found.has_style and (found.font.b or found.fill.fill_type == "solid")), number_of_range)
+    return Cell(text, is_value, bool(found.has_style and (found.font.b or _is_shaded(found.fill))), number_of_range)
+
+
+def _is_shaded(fill: Any) -> bool:
+    """Say whether a cell has a colour of its own; white is none."""
+    if fill.fill_type != "solid":
+        return False
+    color = fill.fgColor
+    is_white = (color.type == "rgb" and color.rgb.endswith("FFFFFF")) or (color.type == "theme" and color.theme == 0 and not color.tint)
+    return not is_white
 
 
 def _formulas_without_values(data: bytes) -> Iterator[tuple[str, str]]:

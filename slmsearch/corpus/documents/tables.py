@@ -63,12 +63,15 @@ def split_table(grid: Grid, headers: int, numbers: Sequence[int], name: str, lev
         return
     names_rows = len({cell_at(row, 0) for _, row in body}) > _DISTINCT_FRAC * len(body)
     for piece in pieces:
-        first, last = piece[0][0], piece[-1][0]
-        rows = f"row {first}" if first == last else f"rows {first} to {last}"
-        heading = f"{name}, {rows}" if name else rows.capitalize()
         named = _name_piece([row for _, row in piece]) if names_rows else ""
-        yield f"{'#' * level} {heading}{named}"
+        yield f"{head_piece(name, piece[0][0], piece[-1][0], level)}{named}"
         yield grid_to_markdown([*top, *(row for _, row in piece)], headers)
+
+
+def head_piece(name: str, first: int, last: int, level: int) -> str:
+    """Return the heading of some rows of a table; the name may be empty."""
+    rows = f"row {first}" if first == last else f"rows {first} to {last}"
+    return f"{'#' * level} {name}, {rows}" if name else f"{'#' * level} {rows.capitalize()}"
 
 
 def _name_piece(piece: Grid) -> str:

@@ -18,6 +18,7 @@ from slmsearch.corpus.documents.office import check_package, is_title, parse_xml
 from slmsearch.corpus.documents.skipped import NotTakenError, Reason
 from slmsearch.corpus.documents.tables import grid_to_markdown
 from slmsearch.corpus.documents.text import escape_heading, one_line
+from slmsearch.corpus.documents.word_cover import find_cover_title
 from slmsearch.corpus.documents.word_styles import WORD, Numbering, Styles, is_on, value
 from slmsearch.corpus.documents.word_text import Inline, read_inline
 
@@ -47,11 +48,12 @@ def word_to_markdown(data: bytes) -> Document:
     """
     check_package(data)
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        reader = _Reader(archive)
+        given, facts = read_properties(archive)
+        given = given if is_title(given) else ""
+        reader = _Reader(archive, has_title=bool(given))
         body = reader.root.find(f"{WORD}body")
         blocks = list(reader.read_blocks(body)) if body is not None else []
-        given, facts = read_properties(archive)
-    title = reader.title or (given if is_title(given) else "")
+    title = reader.title or given
     return Document(title, "\n\n".join(_without_contents(blocks)), facts, reader.dropped)
 
 
@@ -65,7 +67,7 @@ def _without_contents(blocks: list[str]) -> Iterator[str]:
 
 
 class _Reader:
-    def __init__(self, archive: zipfile.ZipFile) -> None:
+    def __init__(self, archive: zipfile.ZipFile, has_title: bool) -> None:
         self._archive = archive
         names = set(archive.namelist())
         main = next((name for name in sorted(names) if name.startswith("word/document") and name.endswith(".xml")), None)
@@ -82,8 +84,12 @@ class _Reader:
             if stem in _PARTS and name.endswith(".xml"):
                 self._drop(_PARTS[stem], _all_text(parse_xml(archive.read(name))))
         self.title = ""
+        self._lines: list[str] = []  # of the title on the cover, so far
         # The title stands above headings, which then begin one level below.
-        self._shift = int(any(self._styles.is_title(self._style(found.find(f"{WORD}pPr"))) for found in self.root.iter(f"{WORD}p")))
+        paragraphs = self.root.iter(f"{WORD}p")
+        is_styled = any(self._styles.is_title(self._style(each.find(f"{WORD}pPr"))) and _all_text(each).strip() for each in paragraphs)
+        self._cover = [] if is_styled or has_title else find_cover_title(self.root, self._styles)
+        self._shift = int(is_styled or bool(self._cover))
 
     def _part(self, name: str) -> etree._Element | None:
         try:
@@ -146,6 +152,9 @@ class _Reader:
             note = self._notes[kind].get(key)
             if note is not None:
                 after.append(f"[{number}] {' '.join(filter(None, self.read_blocks(note)))}")
+        if element in self._cover:
+            self._lines.append(one_line(text))
+            return self._read_title(" ".join(self._lines)) if element is self._cover[-1] else "", False, after
         level = self._level(properties, style)
         mark, depth = self._mark(properties, style) if text else (None, 0)
         if self._styles.is_title(style) and text:
@@ -217,6 +226,8 @@ class _Reader:
             return min(marked, len(grid))
         strong = [all(_is_strong(cell) for cell in _children(row, "tc")) for row in rows]
         seen = [[Cell(text, guess_value(text), is_strong) for text in line] for line, is_strong in zip(grid, strong, strict=False)]
+        if not strong[0] and not any(any(line[1:]) for line in grid[1:]) and any(line[0] for line in grid[1:]):
+            return 0  # a form to be filled in: labels alone
         look = table.find(f"{WORD}tblPr/{WORD}tblLook")
         bits = "" if look is None else look.get(f"{WORD}val", "")
         is_styled = look is not None and (look.get(f"{WORD}firstRow") in ("1", "true") or (bits != "" and int(bits, 16) & 0x20))

@@ -34,6 +34,8 @@ class _Style:
     level: str | None
     number: tuple[str | None, str | None]
     is_hidden: bool
+    size: str | None
+    """Of its letters, in half points."""
 
 
 class Styles:
@@ -43,11 +45,14 @@ class Styles:
         """Read `word/styles.xml`; None where there is none."""
         self._styles: dict[str, _Style] = {}
         self.default = ""
+        self._size = value(root, "docDefaults/rPrDefault/rPr/sz") or ""
         for style in root.iterfind(f"{WORD}style") if root is not None else ():
             key, name = style.get(f"{WORD}styleId", ""), value(style, "name") or ""
             number = (value(style, "pPr/numPr/numId"), value(style, "pPr/numPr/ilvl"))
             base = value(style, "basedOn") or ""
-            self._styles[key] = _Style(name, base, value(style, "pPr/outlineLvl"), number, is_on(style, "rPr/vanish"))
+            self._styles[key] = _Style(
+                name, base, value(style, "pPr/outlineLvl"), number, is_on(style, "rPr/vanish"), value(style, "rPr/sz")
+            )
             if style.get(f"{WORD}default") in ("1", "true") and style.get(f"{WORD}type") == "paragraph":
                 self.default = key
 
@@ -59,7 +64,7 @@ class Styles:
             yield self._styles[key]
             key = self._styles[key].base
         if key and key not in self._styles:
-            yield _Style(key, "", None, (None, None), False)
+            yield _Style(key, "", None, (None, None), False, None)
 
     def level(self, key: str) -> int:
         """Return the level of the headings of a style; 0 for text."""
@@ -82,6 +87,11 @@ class Styles:
     def is_hidden(self, key: str) -> bool:
         """Say whether it is the style of text that nobody sees."""
         return any(style.is_hidden for style in self.chain(key))
+
+    def size(self, key: str) -> int:
+        """Return the size of a style's letters, in half points; ten points where nothing says it."""
+        found = next((style.size for style in self.chain(key) if style.size is not None), self._size)
+        return int(found) if found.isdecimal() else 20
 
     def number(self, key: str) -> tuple[str | None, str | None]:
         """Return the list and the level that a style gives its paragraphs."""

@@ -1,6 +1,7 @@
 """Documents made by hand, and folders to read."""
 
 import io
+import re
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -8,12 +9,15 @@ from pathlib import Path
 from pypdf import PdfWriter
 from pypdf.generic import DecodedStreamObject, DictionaryObject, Fit, NameObject
 
+from slmsearch.corpus.documents.document import Document
 from slmsearch.corpus.documents.folder import read_folder
 from slmsearch.corpus.documents.skipped import Skipped
 from slmsearch.corpus.pages import Page
 
 Placed = tuple[float, float, float, str, str]
 """A line of a PDF: distance from the left and from below, size of its font, name of its font, text."""
+TEXT, BOLD, CODE = "Helvetica", "Helvetica-Bold", "Courier"
+FILLING = "Grain is weighed at the gate and written down by the miller in a thick book."
 
 
 def make_pdf(pages: Sequence[str], outline: Sequence[tuple[str, int]] = (), title: str = "", password: str = "") -> bytes:
@@ -148,3 +152,25 @@ def read(folder: Path) -> tuple[dict[str, Page], list[Skipped]]:
     pages, skipped, _ = read_folder(folder)
     assert len({page.id for page in pages}) == len(pages)
     return {page.id: page for page in pages}, skipped
+
+
+def down(texts: list[tuple[str, float, str]], left: float = 72.0, top: float = 700.0) -> list[Placed]:
+    """Set lines one below the other: text, size and font of each; an empty one leaves room."""
+    placed, height = list[Placed](), top
+    for text, size, font in texts:
+        placed += [(left, height, size, font, text)] if text else []
+        height -= 1.2 * size
+    return placed
+
+
+def plain(*texts: str) -> list[tuple[str, float, str]]:
+    return [(text, 10.0, TEXT) for text in texts]
+
+
+def headings(read: Document) -> list[str]:
+    return [line for line in read.content.split("\n") if line.startswith("#")]
+
+
+def under(read: Document, heading: str) -> str:
+    """Return the text between a heading and the next one."""
+    return re.split(r"^#+ .*$", read.content.split(f"{heading}\n", 1)[1], maxsplit=1, flags=re.MULTILINE)[0].strip()

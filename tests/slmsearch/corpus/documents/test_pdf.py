@@ -7,37 +7,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from slmsearch.corpus.documents.document import Document
 from slmsearch.corpus.documents.pdf import pdf_to_markdown
 from slmsearch.corpus.documents.pdf_blocks import Setting, blocks
 from slmsearch.corpus.documents.pdf_lines import PdfLine
 from slmsearch.corpus.documents.skipped import NotTakenError, Reason
-from tests.slmsearch.corpus.documents.builders import Placed, make_pdf, place_pdf
-
-TEXT, BOLD, CODE = "Helvetica", "Helvetica-Bold", "Courier"
-FILLING = "Grain is weighed at the gate and written down by the miller in a thick book."
-
-
-def down(texts: list[tuple[str, float, str]], left: float = 72.0, top: float = 700.0) -> list[Placed]:
-    """Set lines one below the other: text, size and font of each; an empty one leaves room."""
-    placed, height = list[Placed](), top
-    for text, size, font in texts:
-        placed += [(left, height, size, font, text)] if text else []
-        height -= 1.2 * size
-    return placed
-
-
-def plain(*texts: str) -> list[tuple[str, float, str]]:
-    return [(text, 10.0, TEXT) for text in texts]
-
-
-def headings(read: Document) -> list[str]:
-    return [line for line in read.content.split("\n") if line.startswith("#")]
-
-
-def under(read: Document, heading: str) -> str:
-    """Return the text between a heading and the next one."""
-    return re.split(r"^#+ .*$", read.content.split(f"{heading}\n", 1)[1], maxsplit=1, flags=re.MULTILINE)[0].strip()
+from tests.slmsearch.corpus.documents.builders import BOLD, CODE, FILLING, TEXT, down, headings, make_pdf, place_pdf, plain, under
 
 
 def test_an_outline_gives_headings_where_they_are_printed():
@@ -47,33 +21,6 @@ def test_an_outline_gives_headings_where_they_are_printed():
     assert under(read, "## Intro") == "This is an international line that is long enough. It is international."
     assert (under(read, "## Methods"), under(read, "## Results")) == ("We did (things).\n\nSecond page.", "Good.")
     assert read.metadata["section_pages"] == [["Intro", 1], ["Methods", 1], ["Results", 2]]
-
-
-def test_text_stands_under_its_own_heading_where_the_outline_lacks_the_numbers():
-    page = down(
-        [
-            *plain("Text before."),
-            ("2.1 The", 14.0, BOLD),
-            ("water wheel", 14.0, BOLD),
-            *plain("It is of oak."),
-            ("2.2 Roof", 14.0, BOLD),
-            *plain("It is of slate,", "the wheel is not."),
-            ("Chapter 3", 10.0, TEXT),
-            ("Stones", 18.0, BOLD),
-            *plain("Two."),
-        ]
-    )
-    read = pdf_to_markdown(place_pdf([page], [("The water wheel", 0), ("Roof", 0), ("Stones", 0)]))
-    assert headings(read) == ["## 2.1 The water wheel", "## 2.2 Roof", "## Chapter 3 Stones"]
-    assert under(read, "## 2.1 The water wheel") == "It is of oak."
-    assert under(read, "## 2.2 Roof") == "It is of slate, the wheel is not."
-    numbered = pdf_to_markdown(place_pdf([down([("Roof", 14.0, BOLD), *plain("Slate.")])], [("2.2 Roof", 0)]))
-    assert under(numbered, "## 2.2 Roof") == "Slate.", "nor where the text lacks them"
-
-
-def test_a_heading_that_is_printed_nowhere_stands_at_the_top_of_its_page():
-    read = pdf_to_markdown(make_pdf(["One.", "Two.", "Three."], [("Second", 1)]))
-    assert read.content.split("\n\n") == ["One.", "## Second", "Two.", "Three."]
 
 
 def test_two_columns_are_read_one_after_the_other_however_they_are_drawn():
@@ -124,6 +71,12 @@ def test_an_empty_cell_keeps_the_others_under_their_heads():
     cells = [("Part", "Wood", "Price"), ("Wheel", "", "700"), ("Door", "pine", "40")]
     page = [(72.0 + 150 * x, 700.0 - 12 * y, 10.0, TEXT, cell) for y, row in enumerate(cells) for x, cell in enumerate(row) if cell]
     assert pdf_to_markdown(place_pdf([page])).content == "Part | Wood | Price\nWheel |  | 700\nDoor | pine | 40"
+
+
+def test_a_row_of_many_cells_alone_is_no_part_of_a_sentence():
+    row = [(72.0 + 90 * x, 664.0, 10.0, TEXT, cell) for x, cell in enumerate(("Wheel", "oak", "700", "1871"))]
+    page = [*down(plain(*[FILLING] * 3)), *row, *down(plain(*[FILLING] * 3), top=652.0)]
+    assert "\n\nWheel | oak | 700 | 1871\n\n" in pdf_to_markdown(place_pdf([page])).content
 
 
 def test_a_line_with_one_wide_gap_is_text():
@@ -209,85 +162,72 @@ def test_a_divided_word_is_joined_where_the_document_has_it_whole(lines: list[st
     assert pdf_to_markdown(make_pdf(["\n".join(lines)])).content == text
 
 
-def test_without_an_outline_fonts_give_title_and_headings():
-    page = down([("The Mill of Halden", 22.0, BOLD), *plain("", FILLING, FILLING), ("Wheel", 14.0, BOLD), *plain("Of oak.", FILLING),
-                 ("2 The yard and all that stands", 10.0, BOLD), ("in it", 10.0, BOLD), *plain("A cart.", FILLING)])  # fmt: skip
-    read = pdf_to_markdown(place_pdf([page, down(plain(*[FILLING] * 20))]))
-    assert read.title == "The Mill of Halden"
-    assert headings(read) == ["# The Mill of Halden", "## Wheel", "### 2 The yard and all that stands in it"]
-    assert under(read, "## Wheel") == f"Of oak.\n\n{FILLING}"
-    assert read.metadata["section_pages"] == [["Wheel", 1], ["2 The yard and all that stands in it", 1]]
+def test_a_note_in_the_margin_stands_after_the_paragraph_that_it_is_printed_beside():
+    page = down(plain(*[FILLING] * 8, FILLING[:-1], "and then it is ground.", "", *[FILLING] * 4))
+    beside = [(410.0, 604.0, 8.0, TEXT, "New since"), (410.0, 594.0, 8.0, TEXT, "1996")]
+    read = pdf_to_markdown(place_pdf([[*page[:9], *beside, *page[9:]]]))
+    assert "written down by the miller in a thick book and then it is ground.\n\nNew since 1996\n\n" in read.content
 
 
-@pytest.mark.parametrize(
-    ("heads", "found"),
-    [
-        ([("Of the wheel", 10.0, BOLD), ("Of the roof", 10.0, BOLD)], ["## Of the wheel", "## Of the roof"]),
-        ([("THE WHEEL", 10.0, TEXT), ("THE ROOF", 10.0, TEXT)], ["## THE WHEEL", "## THE ROOF"]),
-        ([("I. Wheel", 10.0, TEXT), ("II. Roof", 10.0, TEXT), ("III. Yard", 10.0, TEXT)], ["## I. Wheel", "## II. Roof", "## III. Yard"]),
-        ([("1 Wheel", 12.0, BOLD), ("1.1 Oak", 12.0, BOLD), ("1.1.1 Age", 12.0, BOLD)], ["## 1 Wheel", "### 1.1 Oak", "#### 1.1.1 Age"]),
-        ([("Chapter 1 Wheel", 12.0, BOLD), ("1.1 Oak", 12.0, BOLD)], ["## Chapter 1 Wheel", "### 1.1 Oak"]),
-        ([("Name:", 10.0, BOLD), ("Age:", 10.0, BOLD)], []),
-        ([("2. Open the gate.", 10.0, TEXT), ("3. Lift it.", 10.0, TEXT)], []),
-        ([("* open the gate", 12.0, TEXT), ("* lift the stone", 12.0, TEXT)], []),
-        ([("It is said that (17.5)", 10.0, TEXT), ("x + 2 y = 17 - 4 z", 14.0, TEXT)], []),
-    ],
-)  # fmt: skip
-def test_headings_without_an_outline_are_known_by_their_looks(heads: list[tuple[str, float, str]], found: list[str]):
-    page = plain(FILLING, FILLING, FILLING)
-    for head in heads:
-        page += [*plain(""), head, *plain(FILLING, FILLING, FILLING)]
-    assert headings(pdf_to_markdown(place_pdf([down(page)]))) == found
+def test_a_displayed_formula_is_one_paragraph():
+    page = down(plain(*[FILLING] * 3, "It is given by"))
+    page += [
+        (200.0, 640.0, 10.0, TEXT, "f(x) ="),
+        (232.0, 646.0, 10.0, TEXT, "a"),
+        (232.0, 634.0, 10.0, TEXT, "2b"),
+        (234.0, 629.0, 6.0, TEXT, "i=0"),
+    ]
+    read = pdf_to_markdown(place_pdf([[*page, *down(plain("where a is the age.", *[FILLING] * 3), top=610.0)]]))
+    assert "f(x) = a 2b i=0" in read.content.split("\n\n")
 
 
-def test_a_line_that_only_begins_in_bold_is_none():
-    page = down(plain(*[FILLING] * 6, "", "", "", *[FILLING] * 4))
-    page += [(72.0, 614.0, 10.0, BOLD, "The wheel."), (128.0, 614.0, 10.0, TEXT, "It is of oak")]
-    assert headings(pdf_to_markdown(place_pdf([page]))) == []
-
-
-def test_authors_under_the_title_and_lines_of_a_cover_are_no_headings():
-    cover = [("Mills of Halden", 24.0, BOLD), *plain(""), ("Ingrid Salander", 14.0, TEXT), ("Per Moen", 14.0, TEXT), *plain("The yard", "")]
-    page = down([*cover, ("Abstract", 12.0, BOLD), *plain(*[FILLING] * 4), ("1 Wheel", 12.0, BOLD), *plain(*[FILLING] * 9)])
-    read = pdf_to_markdown(place_pdf([page]))
-    assert headings(read) == ["# Mills of Halden", "## Abstract", "## 1 Wheel"]
-    assert "Ingrid Salander" in read.content and "Per Moen" in read.content
-
-
-def test_many_authors_on_one_line_are_no_heading():
-    authors = ("Ingrid Salander, Per Moen, Fellow, and Tor Eide of the Halden Mill", 12.0, TEXT)
+def test_a_short_line_ends_its_paragraph_where_the_next_word_had_room():
     page = down(
-        [("Mills of Halden", 24.0, BOLD), *plain(""), authors, *plain("", *[FILLING] * 4), ("Wheel", 12.0, BOLD), *plain(*[FILLING] * 9)]
+        [
+            *plain(*[FILLING] * 3, ""),
+            ("A. Wheel", 10.0, TEXT),
+            *plain(FILLING, FILLING[:40], "The mill is old and stands in the yard by the water."),
+        ]
     )
-    assert headings(pdf_to_markdown(place_pdf([page]))) == ["# Mills of Halden", "## Wheel"]
+    texts = pdf_to_markdown(place_pdf([page])).content.split("\n\n")
+    assert "A. Wheel" in texts and f"{FILLING} {FILLING[:40]}".strip() in texts
+
+
+def test_a_paragraph_that_goes_on_in_a_narrower_column_is_one():
+    places = [(0, 320.0, 60.0), (1, 72.0, 700.0), (1, 72.0, 688.0), (1, 72.0, 676.0)]
+    lines = [
+        PdfLine(page, f"and so line {n} of it", left, bottom, left + 220, bottom + 10, 10.0)
+        for n, (page, left, bottom) in enumerate(places)
+    ]
+    assert list(blocks(lines, Setting.of(lines))) == [" ".join(line.text for line in lines)]
+    apart = [PdfLine(0, "On the right", 320.0, 700.0, 380.0, 710.0, 10.0), PdfLine(0, "and on the left", 72.0, 688.0, 140.0, 698.0, 10.0)]
+    assert list(blocks(apart, Setting.of(apart))) == ["On the right and on the left"]
+
+
+def test_a_line_that_ends_with_a_point_within_a_name_does_not_end_an_indented_paragraph():
+    page = down(plain(*[FILLING] * 3))
+    page += [
+        (87.0, 650.0, 10.0, TEXT, "It is told at some length by the miller of Halden and others at (https:mill."),
+        (72.0, 638.0, 10.0, TEXT, "example) and by others in the yard."),
+    ]
+    assert "(https:mill. example) and" in pdf_to_markdown(place_pdf([page])).content
+
+
+def test_what_stands_below_a_heading_is_no_running_head():
+    pages = [down([(f"{n}. {name}", 14.0, BOLD), *plain("It is of wood that was cut in the yard of the mill.", "It is old.")])
+             for n, name in enumerate(("Wheel", "Roof", "Door", "Gate"), 1)]  # fmt: skip
+    read = pdf_to_markdown(place_pdf(pages))
+    assert read.content.count("It is of wood") == 4 and not read.dropped
+
+
+def test_the_number_of_a_page_goes_from_a_document_of_two():
+    pages = [down(plain(*[FILLING] * 6)), [*down(plain(*[FILLING] * 6)), (500.0, 40.0, 8.0, TEXT, "-2")]]
+    assert pdf_to_markdown(place_pdf(pages)).dropped == [("running head", "-2")]
 
 
 def test_text_that_runs_up_the_page_is_no_row_of_letters():
     read = pdf_to_markdown(place_pdf([[(100.0, 100.0, 10.0, TEXT, "Halden mills"), (130.0, 100.0, 10.0, TEXT, "are old.")]], turned=True))
     assert read.content.split() == ["Halden", "mills", "are", "old."]
-
-
-def test_a_large_numbered_line_is_a_heading_and_no_title():
-    read = pdf_to_markdown(place_pdf([down([("1.1 Sacks that were ground", 16.0, BOLD), *plain(*[FILLING] * 5)])]))
-    assert (read.title, headings(read)) == ("", ["### 1.1 Sacks that were ground"])
-
-
-def test_a_title_that_the_metadata_give_is_not_said_twice():
-    page = down([("The Mills", 20.0, BOLD), ("of Halden", 20.0, BOLD), *plain(*[FILLING] * 5)])
-    read = pdf_to_markdown(place_pdf([page], title="The Mills of Halden"))
-    assert headings(read) == ["# The Mills of Halden"] and read.content.count("Halden") == 1
-
-
-def test_an_entry_that_is_printed_nowhere_stands_in_the_column_that_it_points_to():
-    one, other = (down(plain(*[f"{word} {n} {FILLING[:40]}" for n in range(9)]), left) for word, left in (("Oak", 60.0), ("Ash", 320.0)))
-    read = pdf_to_markdown(place_pdf([[*one, *other]], [("Trees", 0, 320.0, 672.0)]))
-    assert read.content.split("## Trees")[1].strip().startswith("Ash 3") and "Oak 8" in read.content.split("## Trees")[0]
-
-
-def test_an_entry_with_the_number_of_its_parent_is_found_where_its_own_number_is_printed():
-    page = down([*plain(FILLING), ("B. Door", 10.0, TEXT), *plain("Of pine."), ("A. Wheel", 10.0, TEXT), *plain("Of oak.")])
-    read = pdf_to_markdown(place_pdf([page], [("IV-A Wheel", 0), ("IV-B Door", 0)]))
-    assert (under(read, "## IV-A Wheel"), under(read, "## IV-B Door")) == ("Of oak.", "Of pine.")
 
 
 def test_a_note_at_the_foot_stands_after_the_paragraph_that_the_page_cuts():
@@ -301,6 +241,22 @@ def test_a_note_at_the_foot_stands_after_the_paragraph_that_the_page_cuts():
         place_pdf([[*down(plain(FILLING, "and then it is")), *foot], down(plain("ground in the yard."))], [("All", 0)])
     )
     assert sections.content.split("\n\n") == ["## All", wanted, "1 So the miller says.", "2 In the thick book."]
+
+
+def test_a_note_at_the_foot_stands_in_the_section_that_has_its_mark():
+    first = down([("Wheel", 14.0, BOLD), *plain("It is of oak"), ("A.1 Roof", 14.0, BOLD), *plain(FILLING, FILLING)])
+    mark = [(124.0, first[1][1] + 4, 6.0, TEXT, "1")]
+    foot = [(72.0, 60.0, 8.0, TEXT, "1 So the miller says,"), (72.0, 50.0, 8.0, TEXT, "and the book.")]
+    pages = [[*first[:2], *mark, *first[2:], *foot], down(plain(*[FILLING] * 6))]
+    read = pdf_to_markdown(place_pdf(pages, [("Wheel", 0), ("A.1 Roof", 0)]))
+    assert under(read, "## Wheel") == "It is of oak 1\n\n1 So the miller says, and the book." and "says" not in under(read, "## A.1 Roof")
+
+
+def test_the_number_at_the_foot_of_a_page_goes_where_other_pages_have_theirs_at_the_head():
+    pages = [[(72.0, 760.0, 9.0, TEXT, f"{n} Mills"), *down(plain(*[f"{FILLING} {word}"] * 6))]
+             for n, word in enumerate(("One", "Two", "Three", "Four", "Five"), 31)]  # fmt: skip
+    pages[2] = [*pages[2][1:], (300.0, 40.0, 10.0, TEXT, "33")]
+    assert "33" not in pdf_to_markdown(place_pdf(pages)).content
 
 
 def test_code_with_the_numbers_of_its_lines_is_code():

@@ -5,6 +5,7 @@ import io
 from pptx import Presentation
 from pptx.chart.data import CategoryChartData
 from pptx.enum.chart import XL_CHART_TYPE
+from pptx.oxml.ns import qn
 from pptx.util import Inches
 
 from slmsearch.corpus.documents.slides import slides_to_markdown
@@ -42,3 +43,25 @@ def test_slides_are_sections_with_their_notes_tables_and_charts() -> None:
     ]  # fmt: skip
     assert found.dropped == [("hidden slide", "4: Secret")]
     assert found.metadata["section_pages"] == [["Mills of Halden", 1], ["Trams", 2], ["Slide 3", 3]]
+
+
+def test_titles_in_other_placeholders_are_found_and_what_runs_along_is_said() -> None:
+    deck, out = Presentation(), io.BytesIO()
+    for text in ("Trams of Halden", "Boats"):
+        slide = deck.slides.add_slide(deck.slide_layouts[0])
+        slide.shapes.title.text, slide.placeholders[1].text = text, "red"
+        slide.shapes.title._element.nvSpPr.nvPr.find(qn("p:ph")).set("idx", "7")
+        for kind, idx, shown in (("sldNum", "12", f"{len(deck.slides)}"), ("ftr", "11", "Port of Halden")):
+            shape = slide.shapes.add_textbox(0, 0, 9, 9)
+            shape.text_frame.text = shown
+            names = shape._element.nvSpPr.nvPr
+            names.insert(0, names.makeelement(qn("p:ph"), {"type": kind, "idx": idx}))
+    deck.core_properties.title = "Spring conference"
+    deck.save(out)
+    found = slides_to_markdown(out.getvalue())
+    assert found.title == "Trams of Halden", "no word of the title in the properties stands on the cover"
+    assert found.content.split("\n\n") == ["## Trams of Halden", "red", "## Boats", "red"]
+    assert found.dropped == [("running head", "1"), ("running head", "Port of Halden")]
+    deck.core_properties.title = "All trams, 2024"
+    deck.save(out := io.BytesIO())
+    assert slides_to_markdown(out.getvalue()).title == "All trams, 2024"

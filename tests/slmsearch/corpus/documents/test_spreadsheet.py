@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from openpyxl import Workbook
-from openpyxl.styles import Font
+from openpyxl.styles import Font, PatternFill
 
 from slmsearch.corpus.documents.cell_formats import show_value
 from slmsearch.corpus.documents.document import Document
@@ -18,6 +18,8 @@ from slmsearch.corpus.documents.grids import EMPTY, Cell, count_headers, find_bl
 from slmsearch.corpus.documents.skipped import NotTakenError
 from slmsearch.corpus.documents.spreadsheet import separated_to_markdown, workbook_to_markdown
 from slmsearch.corpus.documents.tables import grid_to_markdown
+from slmsearch.corpus.pages import Page
+from slmsearch.corpus.sections import split_sections
 from tests.slmsearch.corpus.documents.builders import make_xlsx, read
 
 DAY = datetime.datetime(2024, 3, 1)
@@ -89,7 +91,10 @@ def test_an_empty_form_has_headers_and_a_row_of_long_texts_is_none() -> None:
         book.active.append(row)
     book.active.merge_cells("B1:C1")
     book.active.merge_cells("A1:A2")
-    assert saved(book).content == "| part | size | size |\n| --- | --- | --- |\n| part | wide | high |"
+    assert saved(book).content == "| part | size wide | size high |\n| --- | --- | --- |"
+    assert (
+        sheet_of([["Parts of 2024"], ["part", "price", "port"]]).content == "Parts of 2024\n\n| part | price | port |\n| --- | --- | --- |"
+    )
     assert sheet_of([["long " * 100, "text"], ["a", 1], ["b", 2]]).content.startswith("|  |  |\n")
 
 
@@ -128,6 +133,83 @@ def test_a_long_table_is_divided_under_its_headers_by_the_rows_of_its_sheet() ->
     assert parts[0] == f"## Rows 2 to {ends[0][1]} (part 0 to part {ends[0][1] - 2})"
     assert [first for first, *_ in ends[1:]] == [last + 1 for _, last, *_ in ends[:-1]] and ends[-1][1] == 701
     assert all(part.startswith("| part | price |\n| --- | --- |\n| part ") and len(part) < 4000 for part in parts[1::2])
+
+
+def test_notes_beside_each_other_above_the_headers_are_lines() -> None:
+    note = "All prices are those of the first of March, unless a part is marked, in which case ask."
+    book = Workbook()
+    for row in (
+        ["Parts 1 to 2", None, note],
+        ["All parts", None, "Weights in kg."],
+        ["part", "price", "port", "weight"],
+        ["wheel", 700, "Vega", 2],
+    ):
+        book.active.append(row)
+    assert saved(book).content.split("\n\n") == [
+        f"Parts 1 to 2\n{note}\nAll parts\nWeights in kg.",
+        "| part | price | port | weight |\n| --- | --- | --- | --- |\n| wheel | 700 | Vega | 2 |",
+    ]
+
+
+def test_the_only_strong_row_is_the_last_of_the_headers_where_the_first_names_nothing() -> None:
+    book = Workbook()
+    for row in (["List", None, "List"], ["A", None, "B"], ["Port", None, "Ship"], ["Halden", None, "Anna"], ["Ostrevik", None, "Vega"]):
+        book.active.append(row)
+    for cell in book.active[3]:
+        cell.font = Font(bold=True)
+    assert saved(book).content == "| List A Port | List B Ship |\n| --- | --- |\n| Halden | Anna |\n| Ostrevik | Vega |"
+
+
+def test_a_caption_begins_the_section_of_its_own_table() -> None:
+    book = Workbook()
+    book.active.title = "Stock"
+    book.create_sheet("Empty")
+    rows = [["part", "price"], *([f"part {n}", n] for n in range(300)), [], ["Ports of the coast"], [], ["#", "ships"], [1, 41], [2, 8]]
+    for row in rows:
+        book["Stock"].append(row)
+    book["Stock"]["A303"].font = Font(bold=True)
+    sections = [(found.heading, found.text) for found in split_sections(Page("p", "P", saved(book).content))]
+    assert [heading.split(" (")[0] for heading, _ in sections] == [
+        "Stock, rows 2 to 190",
+        "Stock, rows 191 to 301",
+        "Ports of the coast, rows 306 to 307",
+    ]
+    assert "Ports" not in sections[-2][1]
+    assert sections[-1][1].split("\n\n", 1)[1] == "Ports of the coast\n\n| # | ships |\n| --- | --- |\n| 1 | 41 |\n| 2 | 8 |"
+
+
+def test_lines_inside_a_table_without_headers_are_captions_as_the_line_above_it_is() -> None:
+    sentence = "The keeper of the port counts the ships in the morning, and the miller closes the gate in the evening."
+    rows = [row for name in ("Ports", "Mills") for row in ([name], ["Rules"], *([None, f"rule {n}", sentence] for n in range(40)))]
+    parts = sheet_of(rows).content.split("\n\n")
+    assert parts[0] == "Ports\nRules" and [part for part in parts if part.startswith("#")] == [
+        "## Ports, rows 3 to 28 (rule 0 to rule 25)", "## Ports, rows 29 to 42 (rule 26 to rule 39)",
+        "## Mills, rows 45 to 70 (rule 0 to rule 25)", "## Mills, rows 71 to 84 (rule 26 to rule 39)",
+    ]  # fmt: skip
+
+
+def test_a_form_of_merged_cells_says_each_text_once_and_has_no_headers() -> None:
+    book = Workbook()
+    sheet = book.active
+    for row in (["Ship", "Anna", None, None], ["Ports", 1, "Halden", None], [None, 2, "Vega", None], ["Captain", None], ["Tide", "high"]):
+        sheet.append(row)
+    for area in ("B1:D1", "C2:D2", "C3:D3", "A2:A3", "B4:D4", "B5:D5"):
+        sheet.merge_cells(area)
+    for cell in sheet[1]:
+        cell.font = Font(bold=True)
+    assert saved(book).content.split("\n")[2:] == [
+        "| Ship | Anna | Anna |", "| Ports | 1 | Halden |", "| Ports | 2 | Vega |", "| Captain |  |  |", "| Tide | high | high |",
+    ]  # fmt: skip
+
+
+def test_white_is_no_shade() -> None:
+    book = Workbook()
+    for row in (["wheel", "oak"], ["roof", "slate"]):
+        book.active.append(row)
+    for color, first in (("FFFFFFFF", "|  |  |"), ("FFCCDDEE", "| wheel | oak |")):
+        for cell in book.active[1]:
+            cell.fill = PatternFill("solid", fgColor=color)
+        assert saved(book).content.split("\n")[0] == first
 
 
 def test_a_table_goes_on_below_an_empty_row_and_beside_an_empty_column() -> None:
@@ -222,7 +304,7 @@ def test_blocks_hold_every_value_once(grid: list[list[str]]) -> None:
     blocks = find_blocks([[Cell(text, guess_value(text)) if text else EMPTY for text in row] for row in grid])
     held = [text for block in blocks for text in (*block.above, *(cell.text for row in block.rows for cell in row), *block.below)]
     assert sorted(filter(None, held)) == sorted(cell for row in grid for cell in row if cell)
-    assert all(block.headers < max(1, len(block.rows)) and len(block.numbers) == len(block.rows) for block in blocks)
+    assert all(block.headers <= len(block.rows) and len(block.numbers) == len(block.rows) for block in blocks)
 
 
 @given(st.one_of(st.integers(), st.floats(), st.dates(), st.datetimes(), st.times()), st.text('0#?,.;%-[]$EGd mhys/"\\_*@', max_size=20))

@@ -105,6 +105,31 @@ def test_the_title_is_that_of_its_style_then_of_the_properties_unless_a_program_
         assert read(par("text"), docProps__core=core(name)).title == "" and not is_title(name)
 
 
+def sized(text: str, size: int, style: str = "") -> str:
+    return par(text, style).replace("<w:r>", f'<w:r><w:rPr><w:sz w:val="{size}"/></w:rPr>')
+
+
+@pytest.mark.parametrize(
+    ("cover", "title"),
+    [
+        (sized("Rules for the", 40) + sized("Ports of Halden", 40) + par("Version 2"), "Rules for the Ports of Halden"),
+        (sized("The Harbour", 28) + sized("Rules of the Port", 64) + par("") + sized("First Draft", 48), "Rules of the Port First Draft"),
+        (sized("Rules of the Port", 36, "berschrift1") + par("A checklist.") + sized("Tides", 28, "berschrift1"), "Rules of the Port"),
+        (sized("Tides", 28, "berschrift1") + sized("Ships", 28, "berschrift1"), ""),
+        (sized("Rules of the Port", 24), ""),
+        (sized("port " * 60, 40), ""),
+        (par("Tides", "berschrift1") + sized("STOP", 72), ""),
+        (par("", "Titel") + f"<w:p><w:r><w:pict><w:txbxContent>{sized('Rules of the Port', 64)}</w:txbxContent></w:pict></w:r></w:p>",
+            "Rules of the Port"),
+    ],
+)  # fmt: skip
+def test_the_largest_lines_of_a_cover_are_the_title_where_nothing_else_is(cover: str, title: str) -> None:
+    found = read(cover + par("Ships wait for the tide, and the keeper counts them. " * 9) + par("Ships", "berschrift1") + par("Text."))
+    assert found.title == title
+    assert ("# " + title in found.content.split("\n")) == bool(title)
+    assert read(cover + par("Text."), docProps__core=core("Port rules")).title == "Port rules"
+
+
 def test_numbers_of_lists_go_on_over_what_stands_between() -> None:
     body = item("one", 1) + item("deep", 1, 1) + item("deeper", 1, 1) + item("two", 1) + par("between") + item("three", 1)
     body += item("deep again", 1, 1) + item("bullet", 3) + item("new one", 4) + item("new two", 4)
@@ -135,6 +160,12 @@ def test_merged_cells_of_a_table_stand_under_their_headers_and_values_are_not_be
         "| Port | Weekday out | Weekday back | Sunday out |", "| --- | --- | --- | --- |", "| Ostrevik | 17:05 | a \\| b | 9:00 |",
         "| Ostrevik | 19:05 | Python 3.0 | 007 |",
     ]  # fmt: skip
+
+
+def test_a_form_of_labels_has_no_headers() -> None:
+    look = '<w:tblLook w:val="04A0"/>'
+    assert read(table([["Signature", "Date"], ["Name", ""]], look)).content.startswith("|  |  |\n")
+    assert read(table([["Gap", "Advice"], ["", ""]], look)).content.startswith("| Gap | Advice |\n")
 
 
 def test_headings_in_cells_are_sections_where_a_table_places_text_and_names_where_it_is_one() -> None:
