@@ -36,7 +36,7 @@ class Guesses:
         if most <= 0 or (self._made >= TRIAL and self._right < WORTH_FRAC * self._made):
             return []
         place = self._after.get(tuple(ids[-CONTEXT:]))
-        return [] if place is None else self._seen[place : place + most]
+        return [] if place is None else self._seen[place : place + most]  # fewer at the end of what was learnt
 
     def count(self, made: int, right: int) -> None:
         """Add to the counts: draft tokens of a line, and how many of them one of its rows accepted."""

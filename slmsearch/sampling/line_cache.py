@@ -118,7 +118,18 @@ class LineCache(Cache):
         return columns
 
     def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-        """Write a layer's new keys and values (S, K, N, D); return those of the lines of this pass (S, K, width, D). See `Cache.update`."""
+        """Write a layer's new keys and values; see `Cache.update`.
+
+        Args:
+            key_states: (S, K, N, D).
+            value_states: (S, K, N, D).
+            layer_idx: number of the layer, from 0.
+            args: of `Cache.update`, ignored.
+            kwargs: of `Cache.update`, ignored.
+
+        Returns:
+            Keys and values of the lines of this pass, (S, K, width, D) each.
+        """
         new = (key_states, value_states)
         if layer_idx == len(self._buffers):
             lines, columns = self._room

@@ -83,7 +83,7 @@ class RolloutBridge:
         first_row = trainer.accelerator.process_index * len(questions)  # rows are numbered over all processes: draws differ
         sampling = Sampling(trainer.temperature, seed, self.environment.limits.max_turn_tokens, first_row)
         started = time.perf_counter()
-        with self.open_sampler(trainer) as sampler:
+        with self.open_sampler(trainer) as sampler:  # only for sampling: a colocated engine then frees its memory
             episodes = self.environment.play(questions, sampler, sampling)
         self.episodes = episodes = self.environment.complete(questions, episodes)
         seconds = {"time/rollout_s": time.perf_counter() - started}
@@ -93,7 +93,7 @@ class RolloutBridge:
         if self.environment.config.reward.abstained_gated:
             self.rows = rows = gate_abstentions(rows, trainer.num_generations)
         self.rewards = [None if row.failed else row.reward for row in rows]  # (B,), group after group
-        everywhere = gather_object(rows)
+        everywhere = gather_object(rows)  # of all processes, so that all raise or none
         failures = Counter(cause_of(row.failure) for row in everywhere if row.failed)
         if failures.total() > MAX_FAILED_FRAC * len(everywhere):
             raise TrainingError(f"{failures.total()} of {len(everywhere)} episodes of a step failed: {failures.most_common(1)[0][0]}")

@@ -2,8 +2,7 @@
 
 A node is a token after one history; a run is the nodes that a row adds to those before it. Rows are sorted, so that nodes lie in preorder:
 every run is contiguous, and so is a run with all runs below it. Linear layers go over all nodes at once. So does attention on a CUDA
-device (`models/flex.py`); elsewhere it goes run by run over its own history, and one masked call takes several runs where that is cheaper
-(`plan_attention`).
+device (`models/flex.py`); elsewhere it goes run by run, and one masked call takes several runs where that is cheaper (`plan_attention`).
 Shapes: R rows, T tokens of a row, C tokens of its completion, N nodes, M rows of a tree, A needed tokens of a tree, P pairs, D hidden size.
 """
 
@@ -85,7 +84,6 @@ def build_trees(
     rows: Sequence[Sequence[int]], most: int, width: int, device: torch.device | str = "cpu", multiple: int = 1
 ) -> list[tuple[list[int], Tree]]:
     """Build the trees of rows of token ids, in blocks of at most `most` nodes; a longer row has a block of its own.
-    A block ends in its second half, where neighbouring rows have least in common.
 
     Args:
         rows: none of them empty.
@@ -107,7 +105,7 @@ def build_trees(
         end = int(np.searchsorted(sizes, most, side="right")) or 1
         if end < len(order):
             half = int(np.searchsorted(sizes, most // 2, side="right")) or 1
-            end = min(range(half, end + 1), key=lambda n: (shared[n], -n))
+            end = min(range(half, end + 1), key=lambda n: (shared[n], -n))  # in the second half, where neighbours share least
         picked = order[:end]
         trees.append((picked, _build([arrays[i] for i in picked], shared[:end], width, device, multiple)))
         order, shared = order[end:], shared[end:]
@@ -167,8 +165,7 @@ def plan_attention(runs: Sequence[_Run], width: int, device: torch.device | str)
         costs = []
         for first in range(end - 1, -1, -1):
             history, own = runs[first].depth, runs[end - 1].end - runs[first].first
-            alone = first == end - 1
-            # A run alone may be causal over its history, too, which needs no mask; several need a mask over a rectangle.
+            alone = first == end - 1  # causal over history and run without a mask, or a masked rectangle like several
             pairs = min((history + own) ** 2 / 2, own * (history + own)) if alone else own * (history + own)
             costs.append((best[first] + overhead + pairs, first))
             if not alone and pairs > best[end - 1] + overhead + own * own:  # longer calls only cost more
@@ -227,8 +224,7 @@ def plan_scoring(
         real: (R, T), False where padded.
         needed: (R, T).
         most: nodes of a tree.
-        width: see `build_trees`.
-        device: of the trees.
+        width, device: see `build_trees`.
     """
     rows, wanted, picked = [], [], np.flatnonzero(needed.any(1))
     for row in picked:
@@ -269,8 +265,7 @@ def score_trees(trainer: Any, model: Any, trees: Sequence[ScoredTree], shape: Se
     """Compute the needed log-probabilities of the trees of a batch; see `score_tree`.
 
     Args:
-        trainer: TRL's.
-        model: as trained, with its wrappers.
+        trainer, model: see `score_tree`.
         trees: at least one.
         shape: (R, T) of the batch, which is the shape of the result.
     """
@@ -314,7 +309,12 @@ def _is_recomputed(causal: Any) -> bool:
 
 
 def tree_hidden(model: Any, causal: Any, tree: Tree) -> Tensor:
-    """Send a tree through the wrapped model, so that DDP notices; return the backbone's last hidden states (N, D)."""
+    """Send a tree through the wrapped model, so that DDP notices; return the backbone's last hidden states (N, D).
+
+    Args:
+        model, causal: as trained, with and without its wrappers.
+        tree: N nodes.
+    """
     seen: list[Tensor] = []
     hook = causal.base_model.register_forward_hook(lambda module, inputs, output: seen.append(output.last_hidden_state))
     try:
@@ -361,7 +361,11 @@ class TreeCheck:
 
 @torch.no_grad()
 def check_tree(trainer: Any, model: Any, input_ids: Tensor, attention_mask: Tensor, needed: Tensor, completion_tokens: int) -> TreeCheck:
-    """Score rows of a batch over trees and one by one, and compare them; see `score_tree` for the arguments."""
+    """Score rows of a batch over trees and one by one, and compare them.
+
+    Args:
+        trainer, model, input_ids, attention_mask, needed, completion_tokens: see `score_tree`.
+    """
     causal, rows = causal_of(model), needed.any(1).nonzero()[:, 0]
     rows = rows[: max(2, CHECKED_TOKENS // int(attention_mask.sum(1).max()))]
     needed = needed[rows]
