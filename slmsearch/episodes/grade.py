@@ -13,7 +13,7 @@ Score = Callable[[Question, Episode, bool, float], Reward]
 """Question, episode, verdict and a draw from 0 to 1 -> reward."""
 Measure = Callable[[Question, Episode], Measures]
 OnEnd = Callable[[Question, Episode], None]
-"""Receive an episode as soon as it has ended."""
+"""Callback that receives an episode as soon as it has ended."""
 
 
 @contextmanager

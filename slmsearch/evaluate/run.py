@@ -28,7 +28,7 @@ EVALUATION_VERSION = 4
 """Part of every evaluation key; raise it when playing, grading or the rows' fields change."""
 
 Progress = Callable[[int, int], None]
-"""Receive the number of questions done, and their total."""
+"""Callback with the number of questions done, and their total."""
 
 
 def select_questions(questions: dict[str, list[Question]], config: EvaluateConfig) -> list[Question]:

@@ -21,9 +21,9 @@ EVERY_S = 0.5
 TIMEOUT_S = 10.0
 
 TakePeaks = Callable[[], tuple[float, float]]
-"""Return the most bytes that were allocated and reserved since the last call."""
+"""Function that returns the most bytes that were allocated and reserved since the last call."""
 ReadBusy = Callable[[], float]
-"""Return the share of time in which the card computed, over a moment up to now."""
+"""Function that returns the share of time in which the card computed, over a moment up to now."""
 
 
 class CardWatch:

@@ -49,7 +49,7 @@ NONSENSE = "zzqx vrrk"
 """An answer that every judge must reject."""
 
 ShowEpisode = Callable[[Iterable[tuple[str, bool]]], None]
-"""Take an episode in the form that training uses: the text of each token, and whether it is trained on."""
+"""Callback with an episode in the form that training uses: the text of each token, and whether it is trained on."""
 
 
 def check_resources(config: RunConfig, prompt_tokens: int) -> Iterator[Check]:

@@ -37,9 +37,9 @@ from slmsearch.training.streams import within_context
 from slmsearch.training.tree import Tree, attention_width, build_trees, compare, tree_inputs
 
 OnLog = Callable[[int, dict[str, float]], None]
-"""Take the step and the logs of `Trainer`."""
+"""Callback with the step and the logs of `Trainer`."""
 OnPhase = Callable[[str, str, int, int], None]
-"""Take the current activity, the unit of its count, the count so far, and the total."""
+"""Callback with the current activity, the unit of its count, the count so far, and the total."""
 
 
 def tell_nobody(what: str, unit: str, done: int, total: int) -> None:

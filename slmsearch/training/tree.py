@@ -130,7 +130,7 @@ def _build(rows: Sequence[NDArray[np.int64]], shared: Sequence[int], width: int,
         new = len(row) - same
         own = np.arange(count, count + new)  # the run: new nodes, numbered in preorder
         nodes.append(np.concatenate([nodes[-1][:same], own]) if nodes else own)
-        ends[nodes[-1]] = count + new  # every ancestor now reaches to the end of this run
+        ends[nodes[-1]] = count + new  # all nodes of the row, ancestors included, reach to the end of this run
         path = _cut(path, same)
         if new:
             runs.append(_Run(count, count + new, same, path))
