@@ -6,7 +6,7 @@ that a row samples what it would sample token by token. One graph captures the s
 as a whole. A graph stays valid over turns, batches and training steps, as long as nothing that it reads has moved.
 
 Without graphs, as on a CPU, the host calls the same step. A line is a cache slot. Shapes: S lines, N new tokens, C columns, P
-distributions, V vocabulary, B blocks of the vocabulary.
+distributions, V vocabulary, K blocks of the vocabulary.
 """
 
 import logging
@@ -262,7 +262,7 @@ def draw_tokens(probabilities: Tensor, which: Tensor, draws: Tensor) -> Tensor:
     """
     vocabulary = probabilities.shape[1]
     blocks = pad(probabilities, (0, -vocabulary % VALUES_OF_A_SUM)).unflatten(1, (-1, VALUES_OF_A_SUM))
-    sums = blocks.sum(-1, dtype=torch.float64).cumsum(-1)[which]  # blocks (P, B, 256), sums (n, B)
+    sums = blocks.sum(-1, dtype=torch.float64).cumsum(-1)[which]  # blocks (P, K, 256), sums (n, K)
     targets = draws * sums[:, -1]  # (n,): the last sum differs from 1 by rounding
     block = torch.searchsorted(sums, targets[:, None], right=True).clamp(max=sums.shape[1] - 1)
     before = torch.where(block > 0, sums.gather(1, (block - 1).clamp(min=0)), 0.0)  # (n, 1): the mass of earlier blocks

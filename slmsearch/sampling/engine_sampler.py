@@ -123,7 +123,7 @@ class EngineSampler(IdSampler):
 
     def _write(self, rows: list[int], contexts: list[tuple[int, ...]], limits: list[int]) -> list[tuple[Completion, bool]]:
         seed, stop = self._sampling.seed + 1_000_003 * self._sampling.first_row, self._sampling.stop
-        requests = [  # a seed for each row and turn: with one seed equal histories would go on alike
+        requests = [  # a seed for each row and turn: with one seed, equal histories would continue alike
             CompletionRequest((*self._histories[row], *context), limit, (seed + 1_000_003 * row + self._turns[row]) % (1 << 31), stop)
             for row, context, limit in zip(rows, contexts, limits, strict=True)
         ]

@@ -6,7 +6,7 @@ the end-of-turn token and the tool result, in blocks of similar length. Lines wh
 lines are active, the sampler feeds draft tokens along and keeps those that the policy draws, too (`guesses.py`). Turns are reported as ids;
 text is decoded only for the parser, and where a token may complete a stop text.
 
-Shapes: S lines of a forward pass, N new tokens, R rows, P logit indices, V vocabulary. A place is a logit index.
+Shapes: S lines of a forward pass, N new tokens, B rows, P logit indices, V vocabulary. A place is a logit index.
 """
 
 from collections.abc import Iterator, Sequence
@@ -297,7 +297,7 @@ class TorchSampler(IdSampler):
         self._branch(rows, [(number,) for number in range(len(rows))], held)  # different blocks: a line for each
         self._gather(rows)
         found = decoder.decode({row.line: Going(row.sampled[-1], row.left, row.chance) for row in rows}, self._sampling.temperature)
-        may_end = np.isin(found[0], self._ending).tolist()  # (R, steps): only these tokens are worth decoding to text
+        may_end = np.isin(found[0], self._ending).tolist()  # (B, steps): only these tokens are worth decoding to text
         for row, ids, logprobs, ending in zip(rows, found[0].tolist(), found[1].tolist(), may_end, strict=True):
             kept = min(len(ids), row.left)
             for number, token in enumerate(ids[:kept], 1):
@@ -338,7 +338,7 @@ class TorchSampler(IdSampler):
         places = list(dict.fromkeys(row.place for row in rows))
         logits = self._logits[torch.tensor(places, device=self._logits.device)]  # (P, V), equal histories once
         at = {place: n for n, place in enumerate(places)}
-        which = torch.tensor([at[row.place] for row in rows], device=logits.device)  # (R,) into `logits`
+        which = torch.tensor([at[row.place] for row in rows], device=logits.device)  # (B,) into `logits`
         if temperature > 0:
             draws = torch.tensor([row.chance.random() for row in rows], dtype=torch.float64, device=logits.device)
             chosen, logprobs = choose(logits, draws, temperature, which)

@@ -2,7 +2,7 @@
 
 Added: episodes from `RolloutBridge`; forward passes over trees of the rows instead of one padded block; the gap between
 sampler and trainer; a report per step; sealed checkpoints. The loss, the advantages and the adapter are TRL's and PEFT's.
-Shapes: R rows of a micro-batch, T tokens of a row, C tokens of its completion: the last C of the T.
+Shapes: B rows of a micro-batch, T tokens of a row, C tokens of its completion: the last C of the T.
 """
 
 import copy
@@ -193,7 +193,7 @@ class SearchTrainer(GRPOTrainer):
     nodes_per_part = 0
     """Nodes of a batch that go forward and backward together, see `parts.py`; 0: all of a micro-batch."""
     _needed: Tensor | None = None
-    """(R, C) completion tokens whose log-probabilities the loss being computed will use; None: all."""
+    """(B, C) completion tokens whose log-probabilities the loss being computed will use; None: all."""
     _trees: list[ScoredTree] | None = None
     """Trees that give these log-probabilities, where they are built already."""
     _policy_logprobs: Tensor | None = None
@@ -219,26 +219,26 @@ class SearchTrainer(GRPOTrainer):
         """Play and score a batch as TRL does, then replace GRPO's advantages with those of the configured algorithm."""
         output = super()._generate_and_score_completions(inputs)
         width = output["completion_ids"].shape[1]
-        sampled = [row + [0] * (width - len(row)) for row in self.bridge.sampled_mask]  # (R, C), right-padded
+        sampled = [row + [0] * (width - len(row)) for row in self.bridge.sampled_mask]  # (B, C), right-padded
         output["sampled_mask"] = torch.tensor(sampled, device=output["completion_ids"].device)
         algorithm = self.search.algorithm
         if algorithm != "grpo":
             rewards = gather_object(self.bridge.rewards)
             advantages = compute_advantages(rewards, self.search.group_size, algorithm, self.search.baseline)
             first = self.accelerator.process_index * len(self.bridge.rewards)
-            own = advantages[first : first + len(self.bridge.rewards)]  # (R,): `advantages` are of all processes
+            own = advantages[first : first + len(self.bridge.rewards)]  # (B,): `advantages` are of all processes
             output["advantages"] = torch.tensor(own, dtype=output["advantages"].dtype, device=output["advantages"].device)
         return output
 
     def _get_per_token_logps_and_entropies(
         self, model: Any, input_ids: Tensor, attention_mask: Tensor, logits_to_keep: int, batch_size: int | None = None, **kwargs: Any
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """Score the needed tokens over trees of the rows (R, C); others get 0, and so do entropies, which nothing reads here.
+        """Score the needed tokens over trees of the rows (B, C); others get 0, and so do entropies, which nothing reads here.
 
         The first batch is also scored row by row; where the two differ, all batches are.
         """
         prompt_width = input_ids.shape[1] - logits_to_keep
-        needed = attention_mask.bool() if self._needed is None else pad(self._needed, (prompt_width, 0))  # (R, T)
+        needed = attention_mask.bool() if self._needed is None else pad(self._needed, (prompt_width, 0))  # (B, T)
         arguments = (model, input_ids, attention_mask, needed, logits_to_keep)
         if self.has_trees(*arguments):
             known = self._trees
@@ -263,17 +263,17 @@ class SearchTrainer(GRPOTrainer):
 
         Args:
             model: as trained, with its wrappers.
-            input_ids: (R, T), prompts padded on the left, completions on the right.
-            attention_mask: (R, T), 0 where padded.
-            needed: (R, T), True only for tokens of the last C.
+            input_ids: (B, T), prompts padded on the left, completions on the right.
+            attention_mask: (B, T), 0 where padded.
+            needed: (B, T), True only for tokens of the last C.
             logits_to_keep: C.
             kwargs: as TRL passes them.
 
         Returns:
-            Log-probabilities and, where TRL asks for them, entropies, each (R, C); 0 for rows without needed tokens.
+            Log-probabilities and, where TRL asks for them, entropies, each (B, C); 0 for rows without needed tokens.
         """
         prompt_width = input_ids.shape[1] - logits_to_keep
-        picked, place = find_distinct(input_ids, attention_mask, needed)  # distinct rows; (R,) which of them each row equals
+        picked, place = find_distinct(input_ids, attention_mask, needed)  # distinct rows; (B,) which of them each row equals
         real = attention_mask.cpu()  # extents are read from it: on a CUDA device each would wait for the block before
         blocks, spans = [], split_blocks(picked, real)
         recomputed = count_recomputed(causal_of(model), [int(real[rows].sum()) for rows in spans])
@@ -295,11 +295,11 @@ class SearchTrainer(GRPOTrainer):
         """Compute TRL's loss, and from its log-probabilities the mean gap to the sampler's."""
         if self.args.use_cpu:
             trim_heap()
-        mask = (inputs["completion_mask"] * inputs["tool_mask"]).bool()  # (R, C), True where the policy wrote the token
+        mask = (inputs["completion_mask"] * inputs["tool_mask"]).bool()  # (B, C), True where the policy wrote the token
         if self.beta == 0.0:
             teaching = inputs["advantages"].abs() > NO_ADVANTAGE
             inputs = {**inputs, "advantages": inputs["advantages"] * teaching}
-            mask = mask & teaching[:, None]  # (R, C) & (R, 1)
+            mask = mask & teaching[:, None]  # (B, C) & (B, 1)
             if not mask.any():  # the loss must still depend on the weights, for `backward`
                 mask[0, 0] = True
         # Tokens left out get log-probability 0 below; against real values of the others a ratio would overflow, and inf x 0 is NaN.
@@ -312,7 +312,7 @@ class SearchTrainer(GRPOTrainer):
         return loss
 
     def _take_loss(self, model: Any, inputs: dict[str, Tensor], mask: Tensor, trees: list[ScoredTree] | None = None) -> Tensor:
-        """Compute TRL's loss from the log-probabilities of the completion tokens in `mask` (R, C)."""
+        """Compute TRL's loss from the log-probabilities of the completion tokens in `mask` (B, C)."""
         self._needed, self._trees = mask, trees
         try:
             loss: Tensor = super()._compute_loss(model, inputs)
@@ -342,14 +342,14 @@ class SearchTrainer(GRPOTrainer):
         return total.requires_grad_()
 
     def _choose_left(self, inputs: dict[str, Tensor], mask: Tensor) -> Tensor | None:
-        """Choose tokens (R, C) of rows without advantage by which the gap is measured, too; None: there are none.
+        """Choose tokens (B, C) of rows without advantage by which the gap is measured, too; None: there are none.
 
-        Groups without advantage are not in the loss (`mask`, (R, C)), but a sampler that deviates shows there, too. Where TRL computed the
+        Groups without advantage are not in the loss (`mask`, (B, C)), but a sampler that deviates shows there, too. Where TRL computed the
         trainer's log-probabilities before the loss (vLLM), those of all tokens exist.
         """
         if inputs.get("sampling_per_token_logps") is None or inputs.get("old_per_token_logps") is not None:
             return None
-        left = inputs["sampled_mask"].bool() & ~mask  # (R, C)
+        left = inputs["sampled_mask"].bool() & ~mask  # (B, C)
         tokens = torch.where(left.any(1), inputs["prompt_mask"].sum(1) + inputs["completion_mask"].sum(1), 0)
         left &= (tokens.cumsum(0) - tokens < GAP_TOKENS / self.args.gradient_accumulation_steps)[:, None]
         return left if left.any() else None
@@ -365,7 +365,7 @@ class SearchTrainer(GRPOTrainer):
             if left is not None:
                 policy = torch.where(mask, policy, self._score(model, inputs, left))
             measured = measured & (mask if left is None else mask | left)
-        gap = ((inputs["sampling_per_token_logps"] - policy) * measured).sum()  # nats, over (R, C)
+        gap = ((inputs["sampling_per_token_logps"] - policy) * measured).sum()  # nats, over (B, C)
         total = self.accelerator.reduce(torch.stack([gap, measured.sum().to(gap.dtype)]), reduction="sum")
         self._metrics["train"][GAP].append(total[0] / total[1].clamp(min=1))  # `log` reads it, after the card has computed it
 
@@ -377,7 +377,7 @@ class SearchTrainer(GRPOTrainer):
         super().log(logs, start_time)
 
     def _score(self, model: Any, inputs: dict[str, Tensor], needed: Tensor) -> Tensor:
-        """Compute the log-probabilities (R, C) of the completion tokens in `needed`; the others get 0."""
+        """Compute the log-probabilities (B, C) of the completion tokens in `needed`; the others get 0."""
         ids, real, _ = lay_out(inputs, needed)
         self._needed = needed
         try:

@@ -2,7 +2,7 @@
 
 Memory then holds the activations of one part, however long the episodes of a step are, and a part is as large as memory allows
 (`memory.fit_nodes`): the larger it is, the fewer kernels the host has to launch for the same tokens. Gradients change only by the order of
-sums: the loss is a sum over tokens. Shapes: R rows, T tokens of a row, C tokens of its completion.
+sums: the loss is a sum over tokens. Shapes: B rows, T tokens of a row, C tokens of its completion.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,10 +23,10 @@ Part = tuple[Tensor, list[ScoredTree] | None]
 
 
 def lay_out(inputs: Mapping[str, Tensor], needed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Put prompts and completions side by side: ids, 1 where they are real, and which tokens are needed, each (R, T)."""
+    """Put prompts and completions side by side: ids, 1 where they are real, and which tokens are needed, each (B, T)."""
     ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1)
     real = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1)
-    # needed (R, C) -> (R, T): prompt tokens are never needed
+    # needed (B, C) -> (B, T): prompt tokens are never needed
     return ids, real, pad(needed, (inputs["prompt_ids"].shape[1], 0))
 
 
@@ -35,9 +35,9 @@ def cut_batch(model: Any, ids: Tensor, real: Tensor, needed: Tensor, most: int, 
 
     Args:
         model: as trained.
-        ids: (R, T).
-        real: (R, T), 0 where padded.
-        needed: (R, T).
+        ids: (B, T).
+        real: (B, T), 0 where padded.
+        needed: (B, T).
         most: nodes of a part.
         over_trees: parts are trees.
     """
@@ -47,7 +47,7 @@ def cut_batch(model: Any, ids: Tensor, real: Tensor, needed: Tensor, most: int, 
         for scored in plan_scoring(places, are_real, needs, most, attention_width(causal_of(model)), device):
             yield to_device(scored.members, device), [replace(scored, members=np.arange(len(scored.members)))]
         return
-    lengths, rows = are_real.sum(1), np.flatnonzero(needs.any(1))  # (R,); row indices
+    lengths, rows = are_real.sum(1), np.flatnonzero(needs.any(1))  # (B,); row indices
     rows = rows[np.argsort(lengths[rows], kind="stable")]
     while len(rows):
         count = max(1, int(np.searchsorted(lengths[rows].cumsum(), most, side="right")))

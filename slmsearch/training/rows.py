@@ -1,6 +1,6 @@
 """Rows of a batch that go through the model one by one: which rows need it, in which blocks, and where their values belong.
 
-Shapes: R rows, T tokens of a row.
+Shapes: B rows, T tokens of a row.
 """
 
 from collections.abc import Callable, Sequence

@@ -3,7 +3,7 @@
 A node is a token after one history; a run is the nodes that a row adds to those before it. Rows are sorted, so that nodes lie in preorder:
 every run is contiguous, and so is a run with all runs below it. Linear layers go over all nodes at once. So does attention on a CUDA
 device (`models/flex.py`); elsewhere it goes run by run, and one masked call takes several runs where that is cheaper (`plan_attention`).
-Shapes: R rows, T tokens of a row, C tokens of its completion, N nodes, M rows of a tree, A needed tokens of a tree, P pairs, D hidden size.
+Shapes: B rows, T tokens of a row, C tokens of its completion, N nodes, M rows of a tree, A needed tokens of a tree, P pairs, D hidden size.
 """
 
 import logging
@@ -220,9 +220,9 @@ def plan_scoring(
     """Put the rows of a batch that have needed tokens into trees of at most `most` nodes; see `score_tree` and `build_trees`.
 
     Args:
-        ids: (R, T).
-        real: (R, T), False where padded.
-        needed: (R, T).
+        ids: (B, T).
+        real: (B, T), False where padded.
+        needed: (B, T).
         most: nodes of a tree.
         width, device: see `build_trees`.
     """
@@ -248,13 +248,13 @@ def score_tree(trainer: Any, model: Any, input_ids: Tensor, attention_mask: Tens
     Args:
         trainer: TRL's; its temperature and autocast are used.
         model: as trained, with its wrappers.
-        input_ids: (R, T), prompts padded on the left, completions on the right.
-        attention_mask: (R, T), 0 where padded.
-        needed: (R, T), True only for tokens of the last C.
+        input_ids: (B, T), prompts padded on the left, completions on the right.
+        attention_mask: (B, T), 0 where padded.
+        needed: (B, T), True only for tokens of the last C.
         completion_tokens: C.
 
     Returns:
-        (R, C); 0 for tokens that are not needed.
+        (B, C); 0 for tokens that are not needed.
     """
     ids, real, needs = (tensor.cpu().numpy() for tensor in (input_ids, attention_mask.bool(), needed))  # waits for the card
     trees = plan_scoring(ids, real, needs, TOKENS_PER_BLOCK, attention_width(causal_of(model)), input_ids.device)
@@ -267,7 +267,7 @@ def score_trees(trainer: Any, model: Any, trees: Sequence[ScoredTree], shape: Se
     Args:
         trainer, model: see `score_tree`.
         trees: at least one.
-        shape: (R, T) of the batch, which is the shape of the result.
+        shape: (B, T) of the batch, which is the shape of the result.
     """
     causal = causal_of(model)
     device, values, row_at, column_at = trees[0].tree.ids.device, [], [], []
