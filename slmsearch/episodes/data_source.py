@@ -85,8 +85,7 @@ class DataSource:
         return config
 
     def servers(self, config: RunConfig) -> Mapping[str, bool]:
-        """Return prefixes of settings with addresses and secrets, except those of policy and judge, and whether playing uses such a
-        server."""
+        """Return prefixes of settings with addresses and secrets, except policy and judge, and whether playing uses such a server."""
         return {"planner.": False, "retrieval.": False, "sandbox.": False}
 
 

@@ -32,8 +32,7 @@ Progress = Callable[[int, int], None]
 
 
 def select_questions(questions: dict[str, list[Question]], config: EvaluateConfig) -> list[Question]:
-    """Select the questions to evaluate, from questions by split: a split, or a seeded sample of it (part of any larger sample), in corpus
-    order.
+    """Select the questions to evaluate: a split, or a seeded sample of it (part of any larger sample), in corpus order.
 
     Raises:
         CorpusError: the split has no questions.

@@ -53,8 +53,7 @@ class Shard:
 
 
 def split_shards(total: int, batch_size: int, wanted: int) -> list[Shard]:
-    """Cut an evaluation of `total` questions into shards of whole batches, as equal as possible; fewer than wanted if there are fewer
-    batches."""
+    """Cut an evaluation of `total` questions into shards of whole batches, as equal as possible; fewer than wanted for fewer batches."""
     batches = -(-total // batch_size)
     count = max(1, min(wanted, batches))
     cuts = [min(total, batches * i // count * batch_size) for i in range(count + 1)]

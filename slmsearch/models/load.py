@@ -47,8 +47,9 @@ def load_model(policy: PolicyConfig, keep_adapter: bool = False) -> tuple[Any, A
 
 
 def set_template_kwargs(tokenizer: Any, kwargs: Mapping[str, bool | float | str]) -> Any:
-    """Set variables of a tokenizer's chat template, in the template itself, so that every rendering, also from a copy of the tokenizer, has
-    them. Arguments of a rendering take precedence.
+    """Set variables of a tokenizer's chat template, in the template itself; arguments of a rendering take precedence.
+
+    Every rendering has them, also one from a copy of the tokenizer.
 
     Raises:
         ModelError: the tokenizer has no single chat template.
@@ -115,8 +116,9 @@ def load_adapter(model: Any, adapter: str, trainable: bool = False) -> Any:
 
 
 def _check_adapter_config(adapter: str) -> None:
-    """Check that an adapter is a LoRA without regular expressions in its settings: PEFT matches them with the name of every module, and a
-    hostile one takes years and cannot be interrupted.
+    """Check that an adapter is a LoRA without regular expressions in its settings.
+
+    PEFT matches them with the name of every module, and a hostile one takes years and cannot be interrupted.
     """
     path = Path(adapter) / "adapter_config.json"
     if not path.is_file():

@@ -115,8 +115,9 @@ def start_key(config: RunConfig, digest: str) -> str | None:
 
 
 def control_key(config: RunConfig, model_key: str, train_key: str) -> str:
-    """Name the control of a run by its inputs. They include the training where its time decides the control's steps, or where the control's
-    examples are of the corpus.
+    """Name the control of a run by its inputs.
+
+    They include the training if its time decides the control's steps, or if the control's examples are of the corpus.
     """
     return content_key(
         version=CONTROL_VERSION,

@@ -148,8 +148,10 @@ def score_plan(
 
 
 class NumberJudge:
-    """A judge that compares exact values: `3.50`, `3.5` and `7/2` are one number, `35` is another. A model decides only where there is no
-    number."""
+    """A judge that compares exact values: `3.50`, `3.5` and `7/2` are one number, `35` is another.
+
+    A model decides only where there is no number.
+    """
 
     def __init__(self, fallback: Judge | None = None) -> None:
         """Bind the judge for gold or answers that are not numbers; None: they count as wrong."""

@@ -304,8 +304,7 @@ def _measure(episode: Episode, planned: PlannedEpisode, right: float, alone: boo
 
 
 def _find_failure_mode(episode: Episode, planned: PlannedEpisode) -> str:
-    """Return the failure mode of a wrong episode: no plan, cut off, a reward hack, no split, a part without an answer, or the plan
-    itself."""
+    """Return a wrong episode's failure mode: no plan, cut off, a reward hack, no split, a part without an answer, or the plan itself."""
     if planned.plan is None:
         return "cut_off" if episode.stop_reason is StopReason.MAX_TOKENS else "malformed"
     if planned.hacks:

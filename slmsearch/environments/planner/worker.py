@@ -89,8 +89,7 @@ class ModelWorker:
     """A worker that solves tasks with a sampler, greedily, a batch at a time."""
 
     def __init__(self, name: str, open_base: Callable[[], AbstractContextManager[Sampler]] | None, max_new_tokens: int) -> None:
-        """Bind the function that opens a sampler over the frozen weights for the length of its context; None until `sample_with` sets
-        it."""
+        """Bind the function that opens a sampler over the frozen weights for its context's length; None until `sample_with` sets it."""
         self.name = name
         self._open_base, self._max_new_tokens = open_base, max_new_tokens
 

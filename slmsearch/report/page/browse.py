@@ -47,10 +47,7 @@ Cases = dict[tuple[str, str], list[Chosen]]
 
 
 def pair_sides(runs: Sequence[RunResults]) -> list[tuple[Side, Side]]:
-    """Return the pairs of sides that are compared question by question: the first run with each other one, then the policies of a run with
-    its
-    main one.
-    """
+    """Return the pairs of sides to compare question by question: the first run with each other, then a run's policies with its main one."""
     mains = [(number, run.main) for number, run in enumerate(runs) if run.main]
     policies = ((number, dict.fromkeys((BEFORE, *runs[number].evaluations)), main) for number, main in mains)
     within = [
