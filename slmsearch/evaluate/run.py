@@ -64,7 +64,7 @@ def eval_sources(questions: Sequence[Question], index_key: str, spec: PolicySpec
         "batch_size": config.evaluate.batch_size,
         "environment": environment_of(config).name,
         **environment_of(config).key_parts(config, index_key),
-        # Nothing where it is of no night, of no twins and not sampled, so that other keys stay.
+        # Only for a night, for twins and for sampling, so that other keys do not change.
         **({"view": [config.evaluate.views[0], TWINS_VERSION]} if config.evaluate.views[0] != "whole" else {}),
         **({"samples": config.evaluate.samples} if config.evaluate.samples > 1 else {}),
         **({"night": spec.night} if spec.night else {}),

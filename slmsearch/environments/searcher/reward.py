@@ -47,7 +47,7 @@ def score_episode(episode: Episode, question: Question, correct: bool, config: R
 def _task_parts(episode: Episode, question: Question, correct: bool, config: RewardConfig) -> dict[str, float]:
     """Compute the parts that depend on the answer and the evidence."""
     paid = _overlap(episode.answer, question.answers) if config.correctness == "f1" else float(correct)
-    # Capped, so that a right answer never earns less than a wrong one, at any number of calls.
+    # Capped, so that a right answer never earns less than a wrong one, at any number of calls and tokens.
     call_frac = min(config.call_cost * len(episode.calls), 1.0)
     evidence = gather_evidence(question, episode)
     return {
