@@ -179,7 +179,7 @@ def with_adapter(config: RunConfig, lesson: Lesson) -> Lesson:
         return lesson
     from peft import get_peft_model
 
-    from slmsearch.training.grpo import make_adapter_config
+    from slmsearch.training.grpo_settings import make_adapter_config
 
     set_seed(lesson.settings.seed)
     return replace(lesson, model=get_peft_model(lesson.model, make_adapter_config(config.train.lora)))

@@ -32,7 +32,8 @@ from slmsearch.models.load import load_adapter, load_model, load_tokenizer
 from slmsearch.training.callbacks import BestWeights, StepCallback
 from slmsearch.training.card import watching_card
 from slmsearch.training.files import ADAPTER, CHECKPOINTS, JOB, JUDGE, PREFLIGHT, STEPS, STOP, TREES, checkpoint_step
-from slmsearch.training.grpo import SearchTrainer, make_arguments, make_trainer, num_steps
+from slmsearch.training.grpo import SearchTrainer, make_trainer
+from slmsearch.training.grpo_settings import make_arguments, num_steps
 from slmsearch.training.job import TrainJob, write_manifest
 from slmsearch.training.memory import measure_available, measure_shape, plan_memory
 from slmsearch.training.phase_timer import BEFORE, PhaseTimer
