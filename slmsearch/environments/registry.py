@@ -46,6 +46,11 @@ def find_environment(name: str) -> type[Environment]:
     return found
 
 
+def all_baselines() -> set[str]:
+    """Return the names of the baselines of all built-in environments."""
+    return {baseline for name in BUILT_IN for baseline in find_environment(name).controls.baselines}
+
+
 def collect_source(config: CorpusConfig, recorded: Mapping[str, Any]) -> dict[str, Any] | None:
     """Collect again the parts that a corpus was hashed from, as the environment that made it did; None if they cannot be known now.
 
