@@ -24,7 +24,7 @@ from slmsearch.intervals import wilson_interval
 from slmsearch.keys import content_key
 from slmsearch.models.hashes import trained_policy
 from slmsearch.training.files import ADAPTER
-from tasks.data import Data
+from tasks.corpus_data import Data
 from tasks.evaluate import Evaluated
 from tasks.learn import BEGINNINGS, QUESTIONS, SETTINGS, Asked, ask_task, held, learnt_dir, plan_task
 from tasks.promotion import champion_policy, find_champion

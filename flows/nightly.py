@@ -23,7 +23,7 @@ from slmsearch.evaluate.nights import Night, night_from_dict, save_night
 from slmsearch.evaluate.policies import PolicySpec
 from slmsearch.report.night_tables import describe_night, night_table
 from slmsearch.report.tables import trust_table
-from tasks.data import Data
+from tasks.corpus_data import Data
 from tasks.nights import describe_make, judge_night_task, name_night, nights_dir
 from tasks.promotion import find_champion
 from tasks.tracking import CHAMPION
@@ -72,7 +72,7 @@ def fresh_config(config: RunConfig, day: date) -> RunConfig:
     """Return the configuration of the night's fresh world, or fresh problems: nobody has seen their questions."""
     seed, pages = FRESH_SEEDS + day.toordinal(), config.nightly.fresh_pages
     questions = int(QUESTIONS_PER_PAGE * pages)
-    return environment_of(config).fresh(config, seed, pages, questions).changed({"evaluate.split": "all", "evaluate.limit": questions})
+    return environment_of(config).data.fresh(config, seed, pages, questions).changed({"evaluate.split": "all", "evaluate.limit": questions})
 
 
 def evaluated_fresh(run: Pipeline, spec: PolicySpec, day: date) -> str:

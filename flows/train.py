@@ -26,7 +26,7 @@ from slmsearch.environments.registry import environment_of
 from slmsearch.evaluate.policies import TRAINED, UNTRAINED, PolicySpec, parse_policy
 from slmsearch.models.hashes import trained_policy
 from slmsearch.training.job import make_job
-from tasks.data import Data
+from tasks.corpus_data import Data
 from tasks.evaluate import Evaluated
 from tasks.train import Trained
 
@@ -78,23 +78,24 @@ def train_in(run: Pipeline, begin: PolicyConfig | None = None, decide: Decide = 
         decide: sets what may follow from the evaluation of the start.
     """
     environment, base = environment_of(run.config), run
-    data, reference = prepare_data(run), environment.reference
-    beside = [parse_policy(spec, run.config.policy, environment.baselines) for spec in environment.baselines_of(run.config)]
+    data, controls = prepare_data(run), environment.controls
+    reference = controls.reference
+    beside = [parse_policy(spec, run.config.policy, controls.baselines) for spec in controls.evaluated(run.config)]
     baselines = evaluated_all(run, data, beside)
     run = start_from_examples(replace(run, config=run.config.changed({"policy": begin or run.config.policy})), data)
     before = evaluate_policy(run, data, PolicySpec(UNTRAINED, run.config.policy), "evaluate-before")
     run = decide(run, before)
     trained = train_adapter(run, data)
-    if environment.output:
+    if environment.data.output:
         trained["output"] = lay_out_training(run, data)
     training = run.lineage["train_key"]
     control = evaluated_control(run, data, trained["seconds"], "control", training) if wants_control(run.config) else None
     after = evaluate_policy(run, data, PolicySpec(TRAINED, trained_policy(run.config.policy, trained["adapter"])), "evaluate-after")
-    baselines |= evaluated_all(run, data, [PolicySpec(name, None, after["key"]) for name in environment.derived])
+    baselines |= evaluated_all(run, data, [PolicySpec(name, None, after["key"]) for name in controls.derived])
     comparison = compare_evaluations(run, "compare", before, after)
     gain = compare_evaluations(run, f"compare-{reference}", baselines[reference], after) if reference else None
     rl_adds = compare_evaluations(run, "compare-control", control, after) if control else None
-    beside_search = play_without_searching(run, base.config, data, trained, after) if environment.searches_real_pages(run.config) else None
+    beside_search = play_without_searching(run, base.config, data, trained, after) if controls.has_reader(run.config) else None
     deciding = beside_search.gain if beside_search and comparison["decision"] != "reject" else comparison
     decision = promote_or_hold(base if beside_search else run, data, trained, before, after, deciding)
     return conclude(run, Outcome(before, after, baselines, trained, control, comparison, gain, rl_adds, decision, beside_search))
@@ -107,7 +108,7 @@ def evaluated_all(run: Pipeline, data: Data, specs: Iterable[PolicySpec]) -> dic
 
 def wants_control(config: RunConfig) -> bool:
     """Say whether an SFT control is trained."""
-    return environment_of(config).has_control and config.control.enabled
+    return environment_of(config).controls.has_sft and config.control.enabled
 
 
 def evaluated_control(run: Pipeline, data: Data, seconds: float, name: str, training: str) -> ControlEvaluated:

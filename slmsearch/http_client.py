@@ -1,7 +1,7 @@
-"""How this package speaks to servers that its settings name: judges, models, embedders.
+"""HTTP clients for servers that the settings name: judges, models, embedders.
 
-Such a server is trusted with the prompts that it gets, and with nothing else: it can send no client to another address, and no answer is
-read further than `MAX_BYTES`.
+Such a server is trusted with the prompts that it gets, and with nothing else: it cannot redirect a client to another address, and no answer
+is read beyond `MAX_BYTES`.
 """
 
 import functools
@@ -20,28 +20,28 @@ if TYPE_CHECKING:
     from openai import OpenAI
 
 MAX_BYTES = 64 << 20
-"""Of an answer; 1,000 embeddings of 1,024 numbers, written as text, take 20 MB."""
+"""Maximum size of an answer; 1,000 embeddings of 1,024 numbers, written as text, take 20 MB."""
 BROKEN_OFF = frozenset({"abort", "error", "content_filter"})
-"""Reasons to finish that are not the model's: what stands before them is no whole turn."""
+"""Finish reasons of a turn that the server broke off: its text is incomplete."""
 BEGINNING = 80
-"""Characters shown of a body that is not what was asked for."""
+"""Characters shown of an unexpected body."""
 ANSWER_SECONDS = 3.0
-"""Time a server of this machine has to answer; a busy one may miss one check, so that one miss alone proves nothing."""
+"""Timeout of a server on this machine, in seconds; a busy one may miss one check, so one miss alone proves nothing."""
 
 
 def make_client(timeout_s: float, **settings: Any) -> httpx.Client:
-    """Make a client that follows no redirect and reads no answer without a limit; one that is too long is an `httpx.ReadError`."""
+    """Create a client that follows no redirects and limits the size of answers; a longer one raises `httpx.ReadError`."""
     return httpx.Client(timeout=timeout_s, verify=_trusted(), **bounded(), **settings)
 
 
 @functools.cache
 def _trusted() -> ssl.SSLContext:
-    """Read the certificates once a process: each time takes some 50 ms."""
+    """Load the certificates once per process: each load takes some 50 ms."""
     return httpx.create_ssl_context()
 
 
 def make_openai(base_url: str, api_key: str, timeout_s: float, max_retries: int) -> "OpenAI":
-    """Make OpenAI's client on top of it; a request that has timed out is not repeated, others are up to `max_retries` times."""
+    """Create OpenAI's client with the same limits; a timed-out request is not repeated, others are up to `max_retries` times."""
     from openai import OpenAI
 
     http_client: Any = _AsksOnce(timeout=timeout_s, verify=_trusted(), **bounded())  # its types ask for httpx2's, it takes httpx's as well
@@ -49,7 +49,7 @@ def make_openai(base_url: str, api_key: str, timeout_s: float, max_retries: int)
 
 
 class _AsksOnce(httpx.Client):
-    """A client that keeps OpenAI's from asking again for what a server had the whole time for: it may still be at work on it."""
+    """Client that keeps OpenAI's from repeating a timed-out request: the server may still be working on it."""
 
     def send(self, request: httpx.Request, **settings: Any) -> httpx.Response:
         from openai import APITimeoutError
@@ -61,29 +61,29 @@ class _AsksOnce(httpx.Client):
 
 
 class ChatReply(BaseModel):
-    """What is read of a chat completion."""
+    """Chat completion, with the fields that are read."""
 
     choices: list["_Choice"] = Field(min_length=1)
     usage: "_Usage | None" = None
 
     @property
     def text(self) -> str:
-        """What the model wrote."""
+        """Text that the model wrote."""
         return self.choices[0].message.content or ""
 
     @property
     def thoughts(self) -> str:
-        """What the server set apart as thoughts."""
+        """Reasoning that the server returned separately."""
         return self.choices[0].message.reasoning_content or self.choices[0].message.reasoning or ""
 
     @property
     def is_cut(self) -> bool:
-        """Whether a token limit ended it."""
+        """True if a token limit ended the text."""
         return self.choices[0].finish_reason == "length"
 
     @property
     def tokens(self) -> int:
-        """Tokens written, 0 where the server does not say."""
+        """Tokens written; 0 if the server does not report them."""
         return (self.usage and self.usage.completion_tokens) or 0
 
     @property
@@ -95,9 +95,9 @@ class ChatReply(BaseModel):
 class _Message(BaseModel):
     content: str | None = None
     reasoning_content: str | None = None
-    """Thoughts, as vLLM, SGLang and llama.cpp name them."""
+    """Reasoning, as vLLM, SGLang and llama.cpp name it."""
     reasoning: str | None = None
-    """Thoughts, as newer vLLM and Ollama name them."""
+    """Reasoning, as newer vLLM and Ollama name it."""
 
 
 class _Choice(BaseModel):
@@ -111,7 +111,7 @@ class _Usage(BaseModel):
 
 
 def complete(client: "OpenAI", **request: Any) -> ChatReply | str:
-    """Ask for a chat completion; where there is none, return why, without the key."""
+    """Request a chat completion; if there is none, return the reason, without the key."""
     from openai import OpenAIError
 
     place = without_credentials(str(client.base_url))
@@ -124,12 +124,12 @@ def complete(client: "OpenAI", **request: Any) -> ChatReply | str:
 
 
 def read_completion(response: Any) -> ChatReply:
-    """Read a chat completion.
+    """Parse a chat completion.
 
-    OpenAI's client gives whatever came with status 200: a page of HTML as a string, other JSON as an object without choices.
+    OpenAI's client returns any body with status 200: a page of HTML as a string, other JSON as an object without choices.
 
     Raises:
-        ServiceError: it is none, or one that the server broke off; says what came.
+        ServiceError: the body is no chat completion, or the server broke it off; the message shows the body.
     """
     try:
         reply = ChatReply.model_validate_json(response.content)
@@ -137,12 +137,12 @@ def read_completion(response: Any) -> ChatReply:
         kind = response.headers.get("Content-Type", "text").partition(";")[0]
         raise ServiceError(f"sent no chat completion but {kind} {one_line(response.text)[:BEGINNING]!r} ({misfit(error)})") from error
     if (reason := reply.choices[0].finish_reason) in BROKEN_OFF:
-        raise ServiceError(f"broke the turn off ({reason})")
+        raise ServiceError(f"ended the turn early ({reason})")
     return reply
 
 
 def misfit(error: Exception) -> str:
-    """Say in one line what of a reply is not as its protocol has it."""
+    """Describe in one line how a reply departs from its protocol."""
     if isinstance(error, ValidationError):
         first = error.errors(include_url=False, include_input=False)[0]
         return ": ".join(filter(None, [".".join(map(str, first["loc"])), first["msg"]]))
@@ -150,13 +150,13 @@ def misfit(error: Exception) -> str:
 
 
 def answers(address: str, timeout_s: float = ANSWER_SECONDS, auth: str = "", elsewhere: bool = False) -> bool:
-    """Say whether a GET succeeds.
+    """Return True if a GET succeeds.
 
     Args:
-        address: what is asked for.
-        timeout_s: time to answer.
-        auth: `user:password`, where the server wants one.
-        elsewhere: the server may be on another machine, for which proxies are asked.
+        address: URL.
+        timeout_s: timeout, in seconds.
+        auth: `user:password`, if the server requires it.
+        elsewhere: use proxies, since the server may be on another machine.
     """
     try:
         with make_client(timeout_s, trust_env=elsewhere) as client:
@@ -166,7 +166,7 @@ def answers(address: str, timeout_s: float = ANSWER_SECONDS, auth: str = "", els
 
 
 class ServedModel(BaseModel):
-    """A model as a server lists it."""
+    """Model in a server's list."""
 
     id: str
     owned_by: str | None = None
@@ -177,13 +177,13 @@ class _Models(BaseModel):
 
 
 def list_models(base_url: str, api_key: str | None = None, timeout_s: float = ANSWER_SECONDS, elsewhere: bool = False) -> list[str] | None:
-    """Return the names an OpenAI-compatible server gives its models, or None where no such server answers."""
+    """Return the names of the models on an OpenAI-compatible server, or None if no such server answers."""
     models = ask_models(base_url, api_key, timeout_s, elsewhere)
     return None if models is None else [model.id for model in models]
 
 
 def ask_models(base_url: str, api_key: str | None, timeout_s: float, elsewhere: bool) -> list[ServedModel] | None:
-    """Ask an OpenAI-compatible server for its models; None where no such server answers."""
+    """Request the models of an OpenAI-compatible server; None if no such server answers."""
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
     with suppress(httpx.HTTPError, httpx.InvalidURL, ValueError):
         with make_client(timeout_s, trust_env=elsewhere) as client:
@@ -194,14 +194,14 @@ def ask_models(base_url: str, api_key: str | None, timeout_s: float, elsewhere: 
 
 
 class Bounds(TypedDict):
-    """Settings of a client that bound what its server can do."""
+    """Settings of a client that limit its server."""
 
     follow_redirects: bool
     event_hooks: dict[str, list[Callable[..., Any]]]
 
 
 def bounded() -> Bounds:
-    """Return the settings of such a client, for libraries that make their own."""
+    """Return these settings, for libraries that create their own clients."""
     return {
         "follow_redirects": False,
         "event_hooks": {"request": [lambda request: request.headers.update({"Accept-Encoding": "identity"})], "response": [_limit]},
@@ -209,7 +209,7 @@ def bounded() -> Bounds:
 
 
 class _Limited(httpx.SyncByteStream):
-    """Hands on a stream, up to the limit."""
+    """Stream that ends with an error at the size limit."""
 
     def __init__(self, stream: httpx.SyncByteStream, request: httpx.Request) -> None:
         self._stream, self._request = stream, request
@@ -227,8 +227,8 @@ class _Limited(httpx.SyncByteStream):
 
 
 def _limit(response: httpx.Response) -> None:
-    """Limit what is read of an answer. One that is compressed although nobody asked for it could unfold to a thousand times its length."""
+    """Limit the size of an answer. Refuse one that is compressed without request: it could expand to a thousand times its length."""
     if response.headers.get("Content-Encoding", "identity") != "identity":
-        raise httpx.ReadError("the answer is compressed, which was not asked for", request=response.request)
+        raise httpx.ReadError("the answer is compressed without a request for compression", request=response.request)
     assert isinstance(response.stream, httpx.SyncByteStream)
     response.stream = _Limited(response.stream, response.request)

@@ -1,4 +1,4 @@
-"""Content keys: the name of an artefact is the hash of what it was made from.
+"""Content keys: the name of an artefact is the hash of its inputs.
 
 The chain is data digest -> index key -> eval key -> train key -> adapter hash -> model version (DESIGN.md).
 """

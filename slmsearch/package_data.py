@@ -1,7 +1,7 @@
-"""Locate files that are shipped with the code: presets, deployment files, tiny models.
+"""Paths of files that are shipped with the code: presets, deployment files, tiny models.
 
-In a checkout they stand where people edit them, in `deployments/` and `data/models/`. In a wheel the same folders lie in
-`slmsearch/shipped/` (`tool.hatch.build.targets.wheel.sources` in pyproject.toml).
+In a checkout they are in `deployments/` and `data/models/`, where people edit them. In a wheel the same folders are in `slmsearch/shipped/`
+(`tool.hatch.build.targets.wheel.sources` in pyproject.toml).
 """
 
 from pathlib import Path
@@ -9,7 +9,7 @@ from pathlib import Path
 _SHIPPED = Path(__file__).with_name("shipped")
 _ROOT = _SHIPPED if _SHIPPED.is_dir() else Path(__file__).parents[1]
 CHECKOUT = None if _SHIPPED.is_dir() else _ROOT
-"""Root of the checkout that the code is imported from; None where it is an installed wheel."""
+"""Root of the checkout that the code is imported from; None for an installed wheel."""
 
 
 def package_data(path: str) -> Path:

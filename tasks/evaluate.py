@@ -12,11 +12,11 @@ from slmsearch.config import RunConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.evaluate.policies import PolicySpec
 from slmsearch.evaluate.run import eval_key, select_questions
-from slmsearch.evaluate.shards import Target, play_evaluation
+from slmsearch.evaluate.shards import EvaluationTarget, play_evaluation
 from slmsearch.evaluate.store import has_evaluation, load_evaluation, load_rows
 from tasks.caching import cached
 from tasks.child import in_child
-from tasks.data import Data
+from tasks.corpus_data import Data
 from tasks.progress import Progress
 
 
@@ -52,7 +52,7 @@ def evaluate_task(key: str, data_dir: str, code: str, spec: PolicySpec, data: Da
     """
     if not has_evaluation(config.paths.evals, key):
         with Progress(f"evaluate {spec.name}", "questions") as progress:
-            in_child(play_evaluation, Target(key), spec, data.digest, data.index_key, config, progress=progress)
+            in_child(play_evaluation, EvaluationTarget(key), spec, data.digest, data.index_key, config, progress=progress)
     stored = load_evaluation(config.paths.evals, key)
     return {"key": key, "n": len(stored.rows), "metrics": stored.metrics, "slices": stored.slices, "seconds": stored.seconds}
 

@@ -57,14 +57,14 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class DeletionPlan:
     """What would go, and what stays because it is needed."""
 
     items: tuple[Item, ...]
     used: InUse
 
 
-def plan(config: RunConfig, rules: Rules, now: float | None = None) -> Plan:
+def plan(config: RunConfig, rules: Rules, now: float | None = None) -> DeletionPlan:
     """Say what may go; changes nothing. `now` is in seconds since the epoch; None takes the clock.
 
     Raises:
@@ -91,7 +91,7 @@ def plan(config: RunConfig, rules: Rules, now: float | None = None) -> Plan:
                 items.append(Item("traces", trace, (now - at) / DAY_S, experiment=experiment))
         items += _runs(registry, used, limit, now)
         items += [Item("deleted runs", run, (now - at) / DAY_S) for run, at in registry.deleted() if at < limit]
-    return Plan(tuple(items), used)
+    return DeletionPlan(tuple(items), used)
 
 
 def _item(kind: str, path: Path, changed: float, now: float) -> Item:

@@ -20,7 +20,7 @@ from slmsearch.keys import content_key
 from slmsearch.made_questions.renew import ACCEPTED, NOTHING, Correction, Earlier, print_pages, renew_questions
 from slmsearch.training.budget import Speed, plan_start, plan_training
 from tasks.child import end_child, in_child
-from tasks.data import Data
+from tasks.corpus_data import Data
 from tasks.progress import Progress
 
 QUESTIONS, PRINTS, CORRECTIONS = "questions.jsonl", "pages.json", "corrections.json"

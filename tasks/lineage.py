@@ -124,8 +124,7 @@ def _add_version(version: VersionRecord, tracked: Tracked) -> None:
         adapter, training = model_hash(str(copy)), tags.get(f"{PREFIX}train_key")
         graph.add(Node("adapter", adapter, (Ref("training", training),) if training else (), {"sha256": weights}))
     needed = {"training": "train_key", "corpus": "data_digest", "index": "index_key", "model": "base_hash"}
-    if "planner" in version.name and f"{PREFIX}index_key" not in tags:
-        del needed["index"]  # a planner plays without one
+    needed = {kind: tag for kind, tag in needed.items() if tags.get(f"{PREFIX}{tag}") != ""}  # empty: played without one
     missing = [(kind, f"it carries no tag {PREFIX}{tag}: that input is not recorded") for kind, tag in needed.items()]
     missing.append(("adapter", "neither the adapter nor its registered copy is here"))
     facts = {"aliases": ", ".join(version.aliases), "sha256": weights, "run": version.run_id}

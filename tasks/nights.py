@@ -22,7 +22,7 @@ from slmsearch.evaluate.policies import PolicySpec, describe_policy
 from slmsearch.evaluate.store import load_rows
 from slmsearch.keys import content_key
 from slmsearch.retrieval.versions import read_version
-from tasks.data import Data
+from tasks.corpus_data import Data
 from tasks.environment import describe_environment
 from tasks.promotion import promotion_evaluation
 from tasks.tracking import open_tracker
@@ -131,7 +131,7 @@ def describe_make(
         "data.corpus": data.digest,
         "data.pages": corpus.pages_digest,
         "data.questions": corpus.questions_digest,
-        "prompt.text": content_key(**environment_of(config).prompt_parts(config)),
+        "prompt.text": content_key(messages=[dict(message) for message in environment_of(config).opening(config, "")]),
         **{f"settings.{name}": value for name, value in settings.items()},
         **_flat_environment(describe_environment()),
         "machine.host": socket.gethostname(),

@@ -125,7 +125,7 @@ def lay_out_task(digest: str, index_key: str, config: RunConfig) -> str:
     from slmsearch.training.export import lay_out
 
     job = make_job(config, digest, index_key)
-    return str(lay_out(job, Path(config.paths.data_dir) / environment_of(config).output))
+    return str(lay_out(job, Path(config.paths.data_dir) / environment_of(config).data.output))
 
 
 def _recording(run_id: str, config: RunConfig) -> Callable[[int, dict[str, float]], None]:

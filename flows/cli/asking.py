@@ -17,6 +17,7 @@ from slmsearch.environments.searcher.indexed_corpus import IndexedCorpus
 from slmsearch.environments.searcher.rollout import Watch, play_episodes
 from slmsearch.environments.searcher.searcher_environment import SearcherEnvironment
 from slmsearch.environments.searcher.tools import READ, SEARCH, VIEW
+from slmsearch.episodes.environment import without_token_limits
 from slmsearch.episodes.episode import CallMade, Episode, StopReason, Turn
 from slmsearch.episodes.sampler import Sampling
 from slmsearch.errors import GenerationError
@@ -54,7 +55,7 @@ def ask(text: str, spec: PolicySpec, indexed: IndexedCorpus, session: Session) -
     config: RunConfig = session.config
     environment = SearcherEnvironment(indexed.toolbox, ExactJudge(), config)
     if spec.policy is None:
-        environment = environment.without_token_limits()
+        environment = without_token_limits(environment)
     sampling = Sampling(0.0, config.evaluate.seed, environment.limits.max_turn_tokens)
     if spec.policy is not None and not spec.policy.base_url:
         require_model(spec.policy.model, "policy.model", config)

@@ -316,4 +316,7 @@ def cli() -> None:
 
 @cli.group()
 def ops() -> None:
-    """Look after an installation: deployments, workers, states, space."""
+    """Look after an installation.
+
+    Deployments, workers, states, disk space.
+    """

@@ -22,7 +22,7 @@ PLACES = ("source_key", "config_hash")
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class ComparedItem:
     """A key or a metric of both runs."""
 
     name: str
@@ -40,7 +40,7 @@ class Reproduction:
     """The recorded one in MLflow."""
     directory: str | None
     """Where the new one lies; None where it was removed."""
-    items: tuple[Item, ...]
+    items: tuple[ComparedItem, ...]
     same: bool
     """Whether all items are."""
 
@@ -111,7 +111,7 @@ def fresh_config(recorded: RunConfig, config: RunConfig, folder: Path) -> RunCon
     )
 
 
-def _compare_runs(tracked: Tracked, run: RunRecord, fresh: RunConfig, run_id: str) -> tuple[Item, ...]:
+def _compare_runs(tracked: Tracked, run: RunRecord, fresh: RunConfig, run_id: str) -> tuple[ComparedItem, ...]:
     """Compare a recorded run with one made again: every key of the lineage, and every metric but those of the machine."""
     registry = open_run_registry(fresh)
     assert tracked.registry is not None and registry is not None
@@ -130,8 +130,8 @@ def _stages(runs: dict[str, RunRecord], parent: str) -> dict[str, str]:
     return {run.stage: run.id for run in runs.values() if run.parent == parent}
 
 
-def _item(name: str, recorded: str | float | None, again: str | float | None) -> Item:
-    return Item(name, recorded, again, recorded == again)
+def _item(name: str, recorded: str | float | None, again: str | float | None) -> ComparedItem:
+    return ComparedItem(name, recorded, again, recorded == again)
 
 
 def render_comparison(found: Reproduction) -> str:
@@ -145,5 +145,5 @@ def render_comparison(found: Reproduction) -> str:
     return "\n".join([*rows, f"{same} of {len(metrics)} metrics are the same", f"{found.version}: {verdict}"])
 
 
-def _values(item: Item) -> str:
+def _values(item: ComparedItem) -> str:
     return str(item.recorded) if item.same else f"{json.dumps(item.recorded)} -> {json.dumps(item.again)}"

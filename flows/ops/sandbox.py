@@ -20,8 +20,8 @@ from slmsearch.config import CorpusConfig, PathsConfig, RunConfig
 from slmsearch.config.secrets import join_secrets, split_secrets
 from slmsearch.errors import SandboxError, ServiceError
 from slmsearch.extensions.sandbox.client import sandbox_address, with_token
-from slmsearch.extensions.sandbox.engine import Engine
-from slmsearch.extensions.sandbox.sessions import IndexedCorpus, Tools
+from slmsearch.extensions.sandbox.engine import SandboxEngine
+from slmsearch.extensions.sandbox.sessions import SessionCorpus, Tools
 from slmsearch.http_client import answers
 from slmsearch.package_data import package_data
 from slmsearch.processes.child import ChildProcess, ProcessSettings, wait_for_end
@@ -86,7 +86,7 @@ def make_service(config: RunConfig) -> "Service":
     return Service(settings, configured_engine(config), lambda indexed: open_tools(config, indexed))
 
 
-def configured_engine(config: RunConfig) -> Engine:
+def configured_engine(config: RunConfig) -> SandboxEngine:
     """Make the configured engine.
 
     Raises:
@@ -104,7 +104,7 @@ def read_settings(stream: IO[str]) -> RunConfig:
     return join_secrets(told["config"], told["secrets"])
 
 
-def open_tools(config: RunConfig, indexed: IndexedCorpus) -> Tools:
+def open_tools(config: RunConfig, indexed: SessionCorpus) -> Tools:
     """Open the tools of a corpus and its index from this project's data directory."""
     from slmsearch.environments.searcher.indexed_corpus import open_indexed_corpus
 

@@ -11,7 +11,7 @@ from slmsearch.errors import ConfigError, ServiceError
 from slmsearch.foreign import without_credentials
 from slmsearch.http_client import answers, list_models
 from slmsearch.processes.ports import LOOPBACK
-from slmsearch.serving.engines.engine import Engine, Say
+from slmsearch.serving.engines.engine import Say, ServerEngine
 from slmsearch.serving.engines.engines import DEFAULT_ENGINES, make_engine
 from slmsearch.serving.engines.ollama import PORT as OLLAMA_PORT
 from slmsearch.serving.engines.ollama import Ollama
@@ -36,7 +36,7 @@ class Options:
     extra: tuple[str, ...] = ()
 
 
-def make_request(config: RunConfig, role: Role, options: Options) -> tuple[Engine, ServeRequest]:
+def make_request(config: RunConfig, role: Role, options: Options) -> tuple[ServerEngine, ServeRequest]:
     """Put settings and options together.
 
     Raises:
@@ -63,7 +63,7 @@ def make_request(config: RunConfig, role: Role, options: Options) -> tuple[Engin
     return engine, request
 
 
-def _place(base_url: str | None, role: Role, engine: Engine, options: Options) -> tuple[str, int]:
+def _place(base_url: str | None, role: Role, engine: ServerEngine, options: Options) -> tuple[str, int]:
     """Choose where to listen: the options, else where the settings say that clients look, else the engine's usual port."""
     host, port = LOOPBACK, engine.ports[role]
     if base_url and not (options.host and options.port):
@@ -92,7 +92,7 @@ def _adapters(policy: PolicyConfig, role: Role, options: Options) -> tuple[tuple
     return tuple(given)
 
 
-def find_endpoint(paths: PathsConfig, engine: Engine, request: ServeRequest, say: Say) -> Endpoint | None:
+def find_endpoint(paths: PathsConfig, engine: ServerEngine, request: ServeRequest, say: Say) -> Endpoint | None:
     """Return the endpoint of a server that runs already, started here or not; None if one is to be started.
 
     Raises:

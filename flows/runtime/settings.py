@@ -30,7 +30,7 @@ from pydantic_settings import (
     YamlConfigSettingsSource,
 )
 
-from slmsearch.config import PathsConfig, RunConfig, Section
+from slmsearch.config import ConfigSection, PathsConfig, RunConfig
 from slmsearch.errors import ConfigError
 from slmsearch.foreign import cause_of, without_credentials
 from slmsearch.keys import content_key
@@ -174,7 +174,7 @@ def _short_settings(environment: Mapping[str, str]) -> Mapping[str, object]:
     return _nested(named)
 
 
-def known_settings() -> dict[str, type[Section] | None]:
+def known_settings() -> dict[str, type[ConfigSection] | None]:
     """Return every dotted name: a section's class for sections, None for values."""
     return {name: _section(field) for name, field in _fields(RunConfig)}
 
@@ -184,16 +184,16 @@ def secret_settings() -> set[str]:
     return {name for name, field in _fields(RunConfig) if _is_secret(field)}
 
 
-def _fields(model: type[Section], prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:
+def _fields(model: type[ConfigSection], prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:
     for name, field in model.model_fields.items():
         yield prefix + name, field
         if (section := _section(field)) is not None:
             yield from _fields(section, f"{prefix}{name}.")
 
 
-def _section(field: FieldInfo) -> type[Section] | None:
+def _section(field: FieldInfo) -> type[ConfigSection] | None:
     kind = field.annotation
-    return kind if isinstance(kind, type) and issubclass(kind, Section) else None
+    return kind if isinstance(kind, type) and issubclass(kind, ConfigSection) else None
 
 
 def _check_files(files: Sequence[Path]) -> None:

@@ -25,7 +25,7 @@ ALL_BUT_TRACKING = tuple(f"{section}." for section in RunConfig.model_fields if 
 
 def idle_settings(config: RunConfig) -> tuple[str, ...]:
     """Return the beginnings of settings that no flow reads with a configuration: what they are of is not chosen in it."""
-    used = {"judge.": config.judge.kind != "exact", **environment_of(config).servers_of(config)}
+    used = {"judge.": config.judge.kind != "exact", **environment_of(config).data.servers(config)}
     return tuple(beginning for beginning, is_used in used.items() if not is_used)
 
 

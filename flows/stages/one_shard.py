@@ -4,14 +4,14 @@ import socket
 
 from flows.runtime.device import device
 from slmsearch.config import PolicyConfig, RunConfig
-from slmsearch.config.sections import Section
+from slmsearch.config.section import ConfigSection
 from slmsearch.evaluate.policies import PolicySpec
-from slmsearch.evaluate.shards import Shard, Target, has_shard, play_evaluation
+from slmsearch.evaluate.shards import EvaluationTarget, Shard, has_shard, play_evaluation
 from tasks.child import in_child
 from tasks.progress import Progress
 
 
-class ShardRequest(Section):
+class ShardRequest(ConfigSection):
     """Which shard of which evaluation; workers find all of it in the data directory that they share."""
 
     key: str
@@ -33,5 +33,13 @@ def play_shard(request: ShardRequest, config: RunConfig) -> dict[str, object]:
         found = has_shard(config.paths.evals, request.key, shard)
         if not found:
             with Progress(f"evaluate {spec.name}, shard {shard.name}", "questions") as progress:
-                in_child(play_evaluation, Target(request.key, shard), spec, request.digest, request.index_key, config, progress=progress)
+                in_child(
+                    play_evaluation,
+                    EvaluationTarget(request.key, shard),
+                    spec,
+                    request.digest,
+                    request.index_key,
+                    config,
+                    progress=progress,
+                )
     return {"n": shard.stop - shard.start, "found": found, "host": socket.gethostname()}

@@ -2,10 +2,10 @@
 
 from flows.runtime.servers import Say
 from slmsearch.config import RunConfig
-from slmsearch.environments.registry import environment_of
+from slmsearch.environments.registry import all_baselines, environment_of
 from slmsearch.environments.searcher.searcher_environment import SearcherEnvironment
 from slmsearch.errors import ConfigError
-from slmsearch.evaluate.policies import BASELINES, TRAINED, UNTRAINED, PolicySpec, parse_policy
+from slmsearch.evaluate.policies import TRAINED, UNTRAINED, PolicySpec, parse_policy
 from slmsearch.models.known import path_of
 from tasks.promotion import champion_policy, find_champion
 from tasks.tracking import CHAMPION
@@ -22,14 +22,14 @@ def choose_policy(config: RunConfig, policy: str | None) -> PolicySpec:
         return PolicySpec(CHAMPION, champion_policy(config))
     if policy is None:
         return PolicySpec(TRAINED if config.policy.adapter else UNTRAINED, config.policy)
-    return parse_policy(policy, config.policy, {*BASELINES, *environment_of(config).baselines})
+    return parse_policy(policy, config.policy, environment_of(config).controls.baselines)
 
 
 def choose_searcher_policy(config: RunConfig, policy: str | None, say: Say) -> PolicySpec:
     """Choose the policy that is asked a question: the named one, else the champion, else what is configured, which is said.
 
     Raises:
-        ConfigError: the name means nothing, or a planner.
+        ConfigError: the name means nothing.
         ModelError: the champion is asked for by name and there is none.
     """
     if policy is None or policy == CHAMPION:
@@ -38,7 +38,7 @@ def choose_searcher_policy(config: RunConfig, policy: str | None, say: Say) -> P
             model = config.policy.model
             say(f"nothing was promoted yet, so the untrained {model} answers; `slmsearch run train-and-eval` trains a champion")
         return spec
-    spec = parse_policy(path_of(policy, config.paths.data_dir), config.policy)
-    if spec.policy is None and spec.name not in SearcherEnvironment.baselines:
-        raise ConfigError(f"policy {policy!r} plans and cannot search; give champion, untrained, a path, or openai:MODEL@URL")
-    return spec
+    own = SearcherEnvironment.controls.baselines
+    if policy in all_baselines() and policy not in own:
+        raise ConfigError(f"policy {policy!r} cannot search; give champion, untrained, a path, or openai:MODEL@URL")
+    return parse_policy(path_of(policy, config.paths.data_dir), config.policy, own)

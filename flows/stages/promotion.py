@@ -4,7 +4,7 @@ from flows.stages.pipeline import Pipeline
 from flows.stages.stages import compare_evaluations, evaluate_policy
 from slmsearch.errors import SlmSearchError
 from slmsearch.evaluate.policies import PolicySpec
-from tasks.data import Data
+from tasks.corpus_data import Data
 from tasks.evaluate import Compared, Evaluated
 from tasks.promotion import base_of, champion_policy, find_champion, promote_task
 from tasks.tracking import ADAPTER_HASH

@@ -27,7 +27,7 @@ from slmsearch.evaluate.run import eval_sources
 from slmsearch.evaluate.shards import Shard, has_shard, merge_shards, remove_shards, split_shards
 from slmsearch.evaluate.store import write_evaluation
 from slmsearch.foreign import cause_of
-from tasks.data import Data
+from tasks.corpus_data import Data
 from tasks.evaluate import questions_of
 from tasks.reconcile import UNBEGUN_S, why_dead
 

@@ -17,7 +17,7 @@ from slmsearch.models.hashes import model_hash
 from slmsearch.retrieval.versions import current_key, is_complete, set_current
 from slmsearch.training.job import control_key, make_job, start_key
 from tasks.caching import fresh, retried, touches_network
-from tasks.data import (
+from tasks.corpus_data import (
     Data,
     Report,
     ValidationFailed,
@@ -51,9 +51,9 @@ def validate_data(run: Pipeline) -> str:
         run.note_keys(data_digest=digest)
         if origin := read_manifest(config.paths.corpora / digest).origin:
             run.note_keys(texts=f"{origin['attribution']}, {origin['licence']}")
-        report = validate_task(digest, config.paths.data_dir, code_digest("environments", *environment.data_code), config)
+        report = validate_task(digest, config.paths.data_dir, code_digest("environments", *environment.data.code), config)
         report["findings"] = [*report["findings"], *data["findings"]]
-        record_input(run.run_id, digest, environment.data_name, config)
+        record_input(run.run_id, digest, environment.data.label, config)
         record_report(run_id, digest, report, config)
         show_table("validation-findings", findings_table(report), "What validation found")
         if not report["ok"]:
@@ -64,8 +64,11 @@ def validate_data(run: Pipeline) -> str:
 def prepare_data(run: Pipeline, current: bool = True) -> Data:
     """Validate, or find, what the configured environment is played on, and its index where it has one."""
     digest = validate_data(run)
-    key = environment_of(run.config).index_key(run.config, digest)
-    return build_current_index(run, digest, key, current) if key else Data(digest)
+    key = environment_of(run.config).data.index_key(run.config, digest)
+    if not key:
+        run.note_keys(index_key="")
+        return Data(digest)
+    return build_current_index(run, digest, key, current)
 
 
 def describe_failure(report: Report) -> str:
@@ -157,7 +160,7 @@ def start_from_examples(run: Pipeline, data: Data) -> Pipeline:
         return run
     config = run.config
     with run.stage("train-sft", key) as run_id, device(run.config.train):
-        sources = environment_of(run.config).start_sources(run.config)
+        sources = environment_of(run.config).teaching.start_sources(run.config)
         start = train_start_task(key, sources, run_id, config)
         run.tracker.record_params(run_id, {f"sft.{name}": value for name, value in start.items()})
     run.note_keys(sft_key=key)

@@ -95,7 +95,10 @@ def conclude(run: Pipeline, outcome: Outcome) -> dict[str, object]:
 def summarise_run(run: Pipeline, outcome: Outcome) -> dict[str, object]:
     """Return what machines read of a run."""
     policies: dict[str, Evaluated] = {"before": outcome.before, "after": outcome.after, **outcome.baselines}
-    reference, baselines = environment_of(run.config).reference, {name: found["metrics"] for name, found in outcome.baselines.items()}
+    reference, baselines = (
+        environment_of(run.config).controls.reference,
+        {name: found["metrics"] for name, found in outcome.baselines.items()},
+    )
     summary: dict[str, object] = {
         "environment": environment_of(run.config).name,
         "n": outcome.comparison["n"],

@@ -1,7 +1,7 @@
 """Directories that appear whole or not at all.
 
-One is written to `.tmp-<name>-<pid>` beside its place and renamed there when it is complete; a killed writer leaves
-only such a directory behind, which the next writer removes.
+A writer fills `.tmp-<name>-<pid>` beside the target and renames it when it is complete. A killed writer leaves only such a directory, which
+the next writer removes.
 """
 
 import glob
@@ -23,7 +23,7 @@ SEAL = "seal.json"
 
 @contextmanager
 def staging_directory(parent: Path, name: str) -> Iterator[Path]:
-    """Give a temporary directory in `parent` to fill and `publish` under a name; what is left of it at the end is removed."""
+    """Create a temporary directory in `parent` to fill and to `publish` under a name; on exit, remove it if it still exists."""
     parent.mkdir(parents=True, exist_ok=True)
     remove_abandoned(parent)
     with _emptied(parent / f"{STAGING_PREFIX}{name}-{os.getpid()}") as staging:
@@ -32,9 +32,9 @@ def staging_directory(parent: Path, name: str) -> Iterator[Path]:
 
 @contextmanager
 def replaced_directory(out: Path, sealed: bool = False) -> Iterator[Path]:
-    """Give a directory to fill, which takes the place of `out` at the end, whatever stands there.
+    """Create a directory to fill; on exit, it replaces `out`.
 
-    What stood there is removed only then, and nothing stays of a directory that was not finished.
+    The old directory is removed only then. If filling fails, the new one is removed.
     """
     out.parent.mkdir(parents=True, exist_ok=True)
     remove_abandoned(out.parent, out.name)
@@ -61,16 +61,16 @@ def _emptied(staging: Path) -> Iterator[Path]:
 
 
 def seal(directory: Path, skipped: Collection[str] = ()) -> None:
-    """Write down what every file of a finished artifact holds, so that a byte changed later can be named.
+    """Record the sha256 of every file of a finished artifact, so that a later change can be traced to its file.
 
-    Skipped are top-level names and files: what is opened for writing later, what may grow.
+    `skipped` names top-level entries and files that are not recorded: those that are written to later or may grow.
     """
     files = hash_files(directory, skipped)
     replace_text(directory / SEAL, json.dumps({"files": files, "key": content_key(files=files)}, indent=1) + "\n")
 
 
 def hash_files(directory: Path, skipped: Collection[str] = ()) -> dict[str, str]:
-    """Return the sha256 of every file of a directory by its relative name; the seal and what is left out do not count."""
+    """Return the sha256 of every file of a directory by its relative name, without the seal and the skipped entries."""
     found: dict[str, str] = {}
     for path in sorted(directory.rglob("*")):
         name = path.relative_to(directory)
@@ -80,7 +80,7 @@ def hash_files(directory: Path, skipped: Collection[str] = ()) -> dict[str, str]
 
 
 def find_damage(directory: Path, recorded: Mapping[str, str]) -> str | None:
-    """Name the first file that has not the sha256 recorded for it, and say what is wrong; None if all have."""
+    """Describe the first file whose sha256 differs from the recorded one; None if all agree."""
     for name, digest in recorded.items():
         try:
             if file_hash(directory / name) != digest:
@@ -91,10 +91,10 @@ def find_damage(directory: Path, recorded: Mapping[str, str]) -> str | None:
 
 
 def read_seal(directory: Path) -> dict[str, str] | None:
-    """Return what a seal says of each file; None where there is none.
+    """Return the sha256 of each file from the seal; None if there is no seal.
 
     Raises:
-        ValueError: the seal itself was changed.
+        ValueError: the seal is unreadable or does not match its own hash.
     """
     try:
         found = json.loads((directory / SEAL).read_text(encoding="utf-8"))
@@ -110,9 +110,9 @@ def read_seal(directory: Path) -> dict[str, str] | None:
 
 
 def publish(staging: Path, target: Path, is_complete: Callable[[Path], bool], unsealed: Collection[str] | None = ()) -> None:
-    """Seal a filled directory and rename it to its place; a complete one that stands there stays, a damaged one is replaced.
+    """Seal a filled directory and rename it to `target`; a complete directory there is kept, a damaged one is replaced.
 
-    The seal leaves out the `unsealed` files; None leaves the directory as it is, because it came with its seal.
+    The seal leaves out the `unsealed` files; None writes no seal: the directory came with one.
     """
     if unsealed is not None:
         seal(staging, unsealed)
@@ -124,7 +124,7 @@ def publish(staging: Path, target: Path, is_complete: Callable[[Path], bool], un
     try:
         staging.replace(target)
     except OSError:
-        # Another writer of the same content was faster.
+        # Another writer of the same content finished first.
         if not is_complete(target):
             raise
     sync_directory(target.parent)
@@ -138,7 +138,7 @@ def _sync_files(directory: Path) -> None:
 
 
 def remove(target: Path, ignore_errors: bool = True) -> None:
-    """Remove a directory; renaming it first keeps readers from seeing one that is half deleted."""
+    """Remove a directory, after renaming it: readers never see one that is half deleted."""
     shutil.rmtree(_put_aside(target), ignore_errors=ignore_errors)
 
 
@@ -147,14 +147,14 @@ def _put_aside(target: Path) -> Path:
 
 
 def find_abandoned(directory: Path, name: str = "") -> list[Path]:
-    """Find temporary directories and files whose writer no longer lives: all of them, or those of one artifact."""
+    """Find temporary directories and files whose writer has exited: all of them, or those of one artifact."""
     pattern = f"{STAGING_PREFIX}{glob.escape(name)}-*" if name else f"{STAGING_PREFIX}*-*"
     found = ((path, path.name.rpartition("-")[2]) for path in sorted(directory.glob(pattern)))
     return [path for path, pid in found if pid.isdecimal() and not _lives(int(pid))]
 
 
 def remove_abandoned(directory: Path, name: str = "") -> list[str]:
-    """Remove what `find_abandoned` finds; return the names."""
+    """Remove the entries that `find_abandoned` returns; return their names."""
     found = find_abandoned(directory, name)
     for staging in found:
         if staging.is_dir():

@@ -1,4 +1,4 @@
-"""Files that are replaced in one step, and what they hold as a hash."""
+"""Files that are replaced atomically, and hashes of their content."""
 
 import functools
 import hashlib
@@ -19,7 +19,7 @@ def file_hash(path: Path) -> str:
 
 
 def known_hash(path: Path) -> str:
-    """Return it, remembered as long as time and size stay: weights of several gigabytes take seconds to read."""
+    """Return `file_hash`, cached until time or size changes: weights of several gigabytes take seconds to read."""
     found = path.stat()
     return _hash(path, found.st_mtime_ns, found.st_size)
 
@@ -30,18 +30,19 @@ def _hash(path: Path, _mtime_ns: int, _num_bytes: int) -> str:
 
 
 def replace_text(path: Path, text: str, private: bool = False) -> None:
-    """Replace a file's text in one step: a reader sees the old or the new, also after a power cut. A private one only its user may read."""
+    """Replace a file's text atomically: a reader sees the old or the new text, also after a power cut. Only the user may read a private
+    file."""
     with replace_file(path, 0o600 if private else 0o666) as file:
         file.write(text.encode())
 
 
 def replace_json(path: Path, value: object) -> None:
-    """Replace a file by a value as JSON, in one step."""
+    """Replace a file atomically by a value as JSON."""
     replace_text(path, json.dumps(value, indent=2, sort_keys=True) + "\n")
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Return a JSON object from a file; empty where there is none that can be read."""
+    """Return a JSON object from a file; empty if the file is missing or unreadable."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -51,7 +52,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 @contextmanager
 def replace_file(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
-    """Give a binary file to write, which takes the place of `path` in one step at the end; `mode` is what the umask leaves of it."""
+    """Open a binary file for writing that replaces `path` atomically at the end; the umask applies to `mode`."""
     staging = path.with_name(f"{STAGING_PREFIX}{path.name}-{os.getpid()}")
     try:
         with open(staging, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
@@ -65,7 +66,7 @@ def replace_file(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
 
 
 def sync_directory(directory: Path) -> None:
-    """Have the names in a directory survive a power cut."""
+    """Flush the names in a directory to disk, so that they survive a power cut."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""A package's files, through the installer of this Python environment: its mirrors, folders and proxies hold here too."""
+"""Files of a package, fetched by the installer of this Python environment with its mirrors, folders and proxies."""
 
 import shutil
 import subprocess
@@ -17,13 +17,13 @@ FROM_PIP = {
     "PIP_NO_INDEX": ("UV_OFFLINE", " "),
     "PIP_CERT": ("SSL_CERT_FILE", " "),
 }
-"""Settings of pip that uv knows by another name, and how uv separates several values."""
+"""Settings of pip that uv names differently, and uv's separator of several values."""
 _MISMATCH = ("hash mismatch", "do not match the hashes")
-"""What uv and pip say of a file with another hash."""
+"""Parts of the messages of uv and pip about a file with another hash."""
 
 
 def unpack_package(requirement: str, sha256: str, out: Path, environment: Mapping[str, str]) -> None:
-    """Unpack a wheel, `name==version` with its sha256, into a directory, without its dependencies; nothing of it is installed or run.
+    """Unpack a wheel, `name==version` with its sha256, into a directory, without its dependencies; none of it is installed or run.
 
     The installer reads its settings from `environment`.
 
@@ -56,10 +56,10 @@ def unpack_package(requirement: str, sha256: str, out: Path, environment: Mappin
 
 
 def find_installer(environment: Mapping[str, str]) -> list[str]:
-    """Return the beginning of an `install` command of this environment: its pip, else uv, which `make` uses.
+    """Return the start of an `install` command of this environment: its pip, else uv, which `make` uses.
 
     Raises:
-        ServiceError: neither is there.
+        ServiceError: neither is installed.
     """
     # `importlib.util.find_spec` would ask setuptools' hook as well, which then breaks every later import of setuptools (Python 3.11).
     if PathFinder.find_spec("pip") is not None:
@@ -68,10 +68,10 @@ def find_installer(environment: Mapping[str, str]) -> list[str]:
 
 
 def find_uv(environment: Mapping[str, str]) -> str:
-    """Return the program uv: the one that `UV` names, of the PATH, or of a checkout, which `make` brings.
+    """Return the path of uv: from the variable `UV`, from the PATH, or from a checkout, where `make` installs it.
 
     Raises:
-        ServiceError: it is not there.
+        ServiceError: uv is not installed.
     """
     beside = Path(sys.prefix).resolve().parent / ".uv" / "bin"
     uv = environment.get("UV") or shutil.which("uv", path=environment.get("PATH")) or shutil.which("uv", path=str(beside))
@@ -81,7 +81,7 @@ def find_uv(environment: Mapping[str, str]) -> str:
 
 
 def with_uv_names(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return variables with pip's settings under uv's names, too; what uv's own say stays. Folders of wheels become absolute paths."""
+    """Return variables that also hold pip's settings under uv's names; uv's own settings win. Paths of wheel folders become absolute."""
     renamed = {new: separator.join(environment[old].split()) for old, (new, separator) in FROM_PIP.items() if environment.get(old)}
     named = {**renamed, **environment}
     for name, separator in (("PIP_FIND_LINKS", " "), ("UV_FIND_LINKS", ",")):

@@ -3,8 +3,8 @@
     URL/<name>/...            the files
     URL/<name>.json           sha256 of each, written last: without it the copy does not exist
 
-Names end in content keys, so a copy that is there is never written again. What is fetched is checked against its list before it takes
-its place, and a list can name nothing outside its directory.
+Names end in content keys, so an existing copy is never overwritten. Fetched files are checked against the list before they are published,
+and a list cannot name files outside its directory.
 """
 
 import json
@@ -20,16 +20,16 @@ from slmsearch.foreign import cause_of
 
 
 def share(directory: Path, url: str, name: str, changing: Collection[str] = ()) -> bool:
-    """Copy a directory to a URL; return whether it was not there yet.
+    """Copy a directory to a URL; return True if the copy is new.
 
     Args:
-        directory: what to copy.
+        directory: directory to copy.
         url: folder or URL, such as s3://bucket/slmsearch.
         name: kind and content key, such as `corpora/0123abcd`.
         changing: files that readers may change meanwhile; they are copied and not checked.
 
     Raises:
-        ServiceError: the storage refuses, or a file went away meanwhile.
+        ServiceError: the storage refuses, or a file vanished meanwhile.
     """
     with _storage(url, name) as (store, place):
         if store.exists(f"{place}.json"):
@@ -45,10 +45,10 @@ def share(directory: Path, url: str, name: str, changing: Collection[str] = ()) 
 
 
 def fetch(url: str, name: str, directory: Path, is_complete: Callable[[Path], bool] = Path.is_dir) -> bool:
-    """Copy a directory, named by its content as well, from a URL to its place; return whether it was not here yet. See `share`.
+    """Copy a directory that is named by its content from a URL to its place; return True if it is new here. See `share`.
 
     Raises:
-        ServiceError: the storage has no such copy or refuses, or what came is not what its list says.
+        ServiceError: the storage has no such copy or refuses, or the files differ from the list.
     """
     if is_complete(directory):
         return False
@@ -61,7 +61,7 @@ def fetch(url: str, name: str, directory: Path, is_complete: Callable[[Path], bo
         except FileNotFoundError as error:
             raise ServiceError(f"{url} holds no complete {name}; share it again") from error
         if find_damage(staging, {file: digest for file, digest in listed.items() if digest}):
-            raise ServiceError(f"{name} at {url} is damaged: its files are not those of its list; delete it there, share it again")
+            raise ServiceError(f"{name} at {url} is damaged: its files do not match its list; delete it there and share it again")
         publish(staging, directory, is_complete, unsealed=None)
     return True
 
@@ -69,13 +69,13 @@ def fetch(url: str, name: str, directory: Path, is_complete: Callable[[Path], bo
 def _inside(name: str) -> str:
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or "\\" in name or not path.parts:
-        raise ServiceError(f"a list names the file {name!r}, which lies outside its directory; whoever wrote it is not to be trusted")
+        raise ServiceError(f"a list of files names {name!r}, which is outside its directory; check who can write to the storage")
     return name
 
 
 @contextmanager
 def _storage(url: str, name: str) -> Iterator[tuple[Any, str]]:
-    """Open the storage behind a URL, and give it with the place of a copy; every storage raises its own errors."""
+    """Open the storage behind a URL and yield it with the path of the copy; errors of every storage become a ServiceError."""
     import fsspec
 
     try:

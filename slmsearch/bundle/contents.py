@@ -1,7 +1,7 @@
-"""What a run needs on a machine without a network, read off its settings: files to carry, and the settings as they stand there.
+"""Contents of a bundle, derived from a run's settings: files to carry, and the settings for the other machine.
 
-Files that the settings name are carried. Models and texts that packages bring are carried as those packages, pinned by hash. What lies on
-the Hub cannot be had there and is refused.
+A bundle carries the files that settings name. Models and texts that come in packages are carried as those packages, pinned by hash.
+Resources on the Hub cannot be fetched there and are refused.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,27 +17,27 @@ from slmsearch.models.known import KNOWN, TINY
 INPUTS = ("policy.model", "policy.adapter", "corpus.pages", "corpus.questions", "planner.problems", "planner.sft.source")
 LISTS = ("evaluate.baselines",)
 SERVED = ("http://", "https://", "openai:")
-"""How settings begin that name a server; the other machine may run one."""
+"""Prefixes of settings that name a server; the other machine may run one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What is carried for a run."""
+    """Contents of the bundle for a run."""
 
     files: Mapping[str, Path]
     """Path in the folder of the run -> file here."""
     pins: tuple[str, ...]
     """Packages with data, `name==version --hash=sha256:…`."""
     settings: Mapping[str, object]
-    """Settings that are others there, by dotted names."""
+    """Settings with other values on that machine, by dotted names."""
 
 
 def collect_contents(config: RunConfig) -> Contents:
-    """Collect what the resolved settings of a run name.
+    """Collect the files and packages that the resolved settings of a run name.
 
     Raises:
-        ConfigError: something lies on the Hub, where the other machine cannot fetch it, or is not here.
-        CorpusError: no texts are known of a package.
+        ConfigError: a setting names a resource on the Hub, which the other machine cannot fetch, or a missing file.
+        CorpusError: a package has no known texts.
     """
     files, pins, settings = dict[str, Path](), list[str](), dict[str, object]()
     embedder = config.retrieval.embedder
@@ -52,7 +52,7 @@ def collect_contents(config: RunConfig) -> Contents:
 
 
 def _carry(setting: str, value: str, files: dict[str, Path], pins: list[str]) -> str:
-    """Note what a setting's value needs; return the value as it stands on the other machine."""
+    """Record the files or pins that a setting's value needs; return the value for the other machine."""
     path = Path(value)
     if path.name in TINY and path.parent.name == "models":
         return path.name
@@ -69,7 +69,7 @@ def _carry(setting: str, value: str, files: dict[str, Path], pins: list[str]) ->
         files |= {f"{place}{inner}": file for inner, file in _files_below(path)}
         return place
     if path.is_absolute():
-        raise ConfigError(f"{setting} names {value}, which is not here; a bundle carries it")
+        raise ConfigError(f"{setting} names {value}, which does not exist here; the bundle has to carry it")
     if "/" in value or value.startswith("hub:"):
         if value.startswith(SERVED):
             return value

@@ -1,6 +1,6 @@
 """A bundle on disk: `run.sh`, the script that it starts, a manifest with every hash, and the files, as they are or in archives.
 
-A file that is larger than an archive may be stands in pieces in several of them; the script on the other side puts them together.
+A file larger than an archive is split over several archives; the script on the other side joins the pieces.
 """
 
 import json
@@ -17,7 +17,7 @@ from slmsearch.errors import ConfigError
 SCRIPT, MANIFEST, FILES = "bundle.py", "bundle.json", "files"
 LEAST_MB = 1
 _ROOM = 1 << 16
-"""Bytes that an archive's own structure may take: headers, long names, padding at the end."""
+"""Bytes reserved for an archive's own structure: headers, long names, padding at the end."""
 _HEADER = 2048
 """Bytes of a member beside its content: header, a header for a long name, padding."""
 _RUN = """#!/bin/sh
@@ -36,11 +36,11 @@ class PackedFile:
     """A file of a bundle."""
 
     path: str
-    """On the other side, with slashes."""
+    """Path on the other side, with slashes."""
     bytes: int
     sha256: str
     pieces: int = 0
-    """So many it is cut into; 0: it stands in one archive."""
+    """Number of pieces; 0: the file is whole in one archive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +53,12 @@ class Archive:
 
 
 def pack(out: Path, files: Mapping[str, Path], facts: Mapping[str, object], max_mb: int | None) -> list[Archive]:
-    """Write a bundle into a directory, the manifest last but one and `run.sh` last.
+    """Write a bundle into a directory: the manifest second to last, `run.sh` last.
 
     Args:
         out: an empty directory.
         files: path on the other side -> file here.
-        facts: what the script on the other side has to know beside files and archives.
+        facts: further entries of the manifest, for the script on the other side.
         max_mb: size of an archive at most, in millions of bytes; None leaves the files as they are, in a folder.
 
     Raises:
@@ -72,7 +72,7 @@ def pack(out: Path, files: Mapping[str, Path], facts: Mapping[str, object], max_
         for path, source in files.items():
             _link(source, out / FILES / path)
     else:
-        limit = max_mb * 1_000_000 - _ROOM  # also of a piece, whose header is counted with it
+        limit = max_mb * 1_000_000 - _ROOM  # also the limit of a piece, whose header is counted with it
         packed = [_cut(file, limit - _HEADER) for file in packed]
         archives = list(_write_archives(out, packed, files, limit))
     manifest = {**facts, "files": [asdict(file) for file in packed], "archives": [asdict(archive) for archive in archives]}
@@ -89,7 +89,7 @@ def _cut(file: PackedFile, limit: int) -> PackedFile:
 
 
 def _write_archives(out: Path, packed: list[PackedFile], files: Mapping[str, Path], limit: int) -> Iterator[Archive]:
-    """Fill archives one after the other, the largest pieces first; each is hashed as soon as it is full."""
+    """Fill archives one after the other, the largest pieces first; hash each one when it is full."""
     members = sorted(_members(packed, files, limit), key=lambda member: -member[2])
     fills: list[tuple[int, list[tuple[str, Path, int, int]]]] = []
     for name, source, length, offset in members:
@@ -123,7 +123,7 @@ def _members(packed: list[PackedFile], files: Mapping[str, Path], limit: int) ->
 
 
 def _link(source: Path, target: Path) -> None:
-    """Let a file stand in a second place; on another file system it is copied."""
+    """Hard-link a file to a second path; copy it to another file system."""
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
         os.link(source, target)

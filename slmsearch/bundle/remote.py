@@ -1,6 +1,6 @@
 """The script of a bundle on the other machine, started by `run.sh`: checks, installs without a network, trains, packs the results.
 
-It stands alone: Python's standard library only. Run it again and it goes on where it was stopped.
+It needs only Python's standard library. When it is run again, it resumes where it stopped.
 """
 
 import argparse
@@ -29,9 +29,9 @@ from typing import Any, NoReturn
 HERE = Path(__file__).resolve().parent
 MANIFEST, FILES, WHEELS, RUN = "bundle.json", "files", "wheels", "run"
 UNFINISHED = 75
-"""Exit code where the time was up: run it again to go on (EX_TEMPFAIL of sysexits.h)."""
+"""Exit code when the time limit was reached: run it again to resume (EX_TEMPFAIL of sysexits.h)."""
 STOP_S = 120
-"""Time that a run which is told to stop has to save what it has."""
+"""Time a stopped run has to save its state, in seconds."""
 STORE = "mlflow.db"
 PROBE = """
 import json, torch
@@ -42,11 +42,11 @@ print(json.dumps({"torch": torch.__version__, "gpu": card.name if card else None
 
 
 class Unusable(Exception):
-    """Something is missing or wrong; the message is one line that names it and says what to do."""
+    """Error for something missing or wrong; the message is one line that names it and says what to do."""
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the script and return its exit code: 0 done, 3 something missing or wrong, 75 not done when the time was up."""
+    """Run the script and return its exit code: 0 done, 3 something missing or wrong, 75 unfinished at the time limit."""
     parser = argparse.ArgumentParser(prog="run.sh", description="Install slmsearch without a network, train, pack the results.")
     parser.add_argument("--into", type=Path, default=HERE / "home", help="folder of its own for environment, data and results")
     parser.add_argument("--check", action="store_true", help="only check that everything was copied whole")
@@ -60,7 +60,7 @@ def main(arguments: list[str] | None = None) -> int:
         require_machine(manifest)
         check_archives(manifest)
         if given.check:
-            say("everything was copied whole")
+            say("all files are complete")
             return 0
         signal.signal(signal.SIGTERM, stop)
         given.into.mkdir(parents=True, exist_ok=True)
@@ -79,12 +79,12 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def stop(number: int, _frame: object) -> NoReturn:
-    """Exit on SIGTERM; what was started is terminated on the way out."""
+    """Exit on SIGTERM; child processes are terminated on the way out."""
     raise SystemExit(128 + number)
 
 
 def hold(path: Path) -> int:
-    """Hold a lock as long as this process or one that it starts lives."""
+    """Take a lock that lasts as long as this process or one of its children."""
     lock = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -95,12 +95,12 @@ def hold(path: Path) -> int:
 
 
 def say(text: str) -> None:
-    """Tell a person something, on stderr, with the time."""
+    """Write a message with the time to stderr."""
     print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
-    """Return the manifest."""
+    """Load the manifest."""
     try:
         manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -109,7 +109,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
 
 
 def require_machine(manifest: dict[str, Any]) -> None:
-    """Refuse another Python than the bundle is for, and a machine that lacks what the bundle relies on."""
+    """Refuse a Python other than the bundle's, and a machine that lacks packages the bundle relies on."""
     here = f"{sys.version_info[0]}.{sys.version_info[1]}"
     if here != manifest["python"]:
         raise Unusable(f"this bundle is for Python {manifest['python']} and {sys.executable} is {here}; PYTHON=/path/to/python ./run.sh")
@@ -121,16 +121,16 @@ def require_machine(manifest: dict[str, Any]) -> None:
         except PackageNotFoundError:
             found = "not installed"
         if plain(found) != plain(wanted):
-            raise Unusable(f"{name} is {found} here and {wanted} in the target file: run `pip freeze` again and make the bundle anew")
+            raise Unusable(f"{name} is {found} here and {wanted} in the target file: run `pip freeze` again and create the bundle again")
 
 
 def plain(number: str) -> str:
-    """Return a version without leading zeros, which some metadata have and `pip freeze` has not."""
+    """Return a version without leading zeros, which some metadata have and `pip freeze` omits."""
     return re.sub(r"(?<!\d)0+(?=\d)", "", number)
 
 
 def check_archives(manifest: dict[str, Any]) -> None:
-    """Refuse archives that are missing, cut off or have another hash."""
+    """Refuse archives that are missing, truncated or changed."""
     for archive in manifest["archives"]:
         path = HERE / archive["name"]
         if not path.is_file():
@@ -142,7 +142,7 @@ def check_archives(manifest: dict[str, Any]) -> None:
 
 
 def unpack(manifest: dict[str, Any], into: Path) -> Path:
-    """Return the folder of the files, unpacked where they are in archives; each has its recorded hash."""
+    """Return the folder of the files, unpacked from the archives if there are any; every file has its recorded hash."""
     if not manifest["archives"]:
         check_files(manifest, HERE / FILES)
         return HERE / FILES
@@ -162,7 +162,7 @@ def unpack(manifest: dict[str, Any], into: Path) -> Path:
 
 
 def join(path: Path, pieces: int) -> None:
-    """Put a file's pieces together."""
+    """Join the pieces of a file."""
     if not pieces:
         return
     with path.open("wb") as whole:
@@ -174,7 +174,7 @@ def join(path: Path, pieces: int) -> None:
 
 
 def check_files(manifest: dict[str, Any], files: Path) -> None:
-    """Refuse files that are missing or have another hash."""
+    """Refuse files that are missing or changed."""
     for file in manifest["files"]:
         path = files / file["path"]
         if not path.is_file():
@@ -184,7 +184,7 @@ def check_files(manifest: dict[str, Any], files: Path) -> None:
 
 
 def install(manifest: dict[str, Any], files: Path, into: Path) -> Path:
-    """Return the Python of the environment, made of the wheels where it is not there; it also sees what is installed here."""
+    """Return the Python of the environment; create it from the wheels if it is missing. It also sees the packages installed here."""
     environment, done = into / "env", into / "env" / ".complete"
     python = environment / "bin" / "python"
     if done.is_file() and done.read_text() == identity():
@@ -197,11 +197,11 @@ def install(manifest: dict[str, Any], files: Path, into: Path) -> Path:
     call([sys.executable, "-m", "venv", "--without-pip", str(environment)], "make an environment")
     pip = next((wheel for wheel in wheels if wheel.name.startswith("pip-")), None)
     if pip is None:
-        raise Unusable("the bundle has no wheel of pip, which installs the others; make it anew")
+        raise Unusable("the bundle has no wheel of pip, which installs the others; create it again")
     options = ["--no-index", "--no-deps", "--no-compile", "--quiet", "--disable-pip-version-check", "--no-cache-dir"]
     call([str(python), f"{pip}/pip", "install", *options, *map(str, wheels)], "install the wheels")
     own = Path(call([str(python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], "find its packages").strip())
-    # After its own packages, so that those stand before other versions of the same.
+    # After its own packages, so that those take precedence over other versions.
     lines = [f"import site; site.addsitedir({str(folder)!r})" for folder in folders_of_packages()]
     (own / "machine.pth").write_text("\n".join(lines) + "\n")
     call([str(python), "-m", "compileall", "-q", "-j", "0", str(own)], "", check=False)  # TRL takes 16 s to import without
@@ -211,7 +211,7 @@ def install(manifest: dict[str, Any], files: Path, into: Path) -> Path:
 
 
 def folders_of_packages() -> list[str]:
-    """Return the folders in which this Python finds what is installed here."""
+    """Return the folders in which this Python finds its installed packages."""
     own = {str(Path(path).resolve()) for name, path in sysconfig.get_paths().items() if name in ("stdlib", "platstdlib")}
     known = [*site.getsitepackages(), *sys.path]
     found = [path for path in dict.fromkeys(known) if path and Path(path).is_dir() and Path(path).resolve() != HERE]
@@ -225,7 +225,7 @@ def work(manifest: dict[str, Any], files: Path, into: Path, python: Path, deadli
     logs.mkdir(exist_ok=True)
     link_run(files / RUN, home)
     facts = {**describe_machine(python), "bundle": identity(), "product": manifest["product"], "started": time.time()}
-    with suppress(OSError, ValueError):  # a run that goes on keeps when it began
+    with suppress(OSError, ValueError):  # a resumed run keeps its start time
         facts["started"] = json.loads((into / "results.json").read_text())["started"]
     environment = child_environment(files)
     program = str(python.with_name("slmsearch"))
@@ -242,18 +242,18 @@ def work(manifest: dict[str, Any], files: Path, into: Path, python: Path, deadli
     stopped: SystemExit | None = None
     try:
         code, said = run([program, *manifest["command"], "--json"], home, environment, logs / "run.log", deadline, lock)
-    except SystemExit as told:  # what there is by now is packed first
+    except SystemExit as told:  # partial results are packed first
         code, said, stopped = None, "", told
     facts |= {"exit_code": code, "finished": code in (0, 1), "ended": time.time()}
     with suppress(ValueError):
         facts["outcome"] = json.loads(said)
     (into / "results.json").write_text(json.dumps(facts, indent=1) + "\n")
     path = pack_results(into, home, HERE / f"results-{facts['machine']}.tar.gz")
-    say(f"results in {path}; where slmsearch is at home: slmsearch bundle import {path.name}")
+    say(f"results in {path}; on the machine with slmsearch: slmsearch bundle import {path.name}")
     if stopped is not None:
         raise stopped
     if code is None:
-        say("the time was up; run it again to go on")
+        say("time limit reached; run it again to resume")
         return UNFINISHED
     if code not in (0, 1):
         raise Unusable(f"the run ended with exit code {code}; {logs / 'run.log'} says why: {last_line(logs / 'run.log')}")
@@ -261,7 +261,7 @@ def work(manifest: dict[str, Any], files: Path, into: Path, python: Path, deadli
 
 
 def link_run(source: Path, home: Path) -> None:
-    """Let the folder of the run hold its settings and inputs; data and results of an earlier attempt stay."""
+    """Link the run's settings and inputs into its folder; data and results of an earlier attempt stay."""
     for file in source.rglob("*"):
         target = home / file.relative_to(source)
         if file.is_file() and not (target.is_file() and target.stat().st_size == file.stat().st_size):
@@ -270,7 +270,7 @@ def link_run(source: Path, home: Path) -> None:
 
 
 def child_environment(files: Path) -> dict[str, str]:
-    """Return the variables of the run: no network is tried, packages come from the wheels of the bundle."""
+    """Return the variables of the run: offline, with packages from the wheels of the bundle."""
     dropped = ("PYTHON", "PIP_", "SLMSEARCH_", "PREFECT_", "MLFLOW_")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
     offline = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(files / WHEELS)}
@@ -278,7 +278,7 @@ def child_environment(files: Path) -> dict[str, str]:
 
 
 def describe_machine(python: Path) -> dict[str, Any]:
-    """Return what tells this machine from others: its name, its card, its versions."""
+    """Describe this machine: name, card, versions."""
     facts: dict[str, Any] = json.loads(call([str(python), "-c", PROBE], "ask torch for a card").splitlines()[-1])
     name = "".join(char if char.isalnum() or char in "-." else "-" for char in socket.gethostname()) or "machine"
     return {**facts, "machine": name, "python": platform.python_version(), "cores": os.cpu_count(), "system": platform.platform()}
@@ -287,7 +287,7 @@ def describe_machine(python: Path) -> dict[str, Any]:
 def run(
     command: list[str], home: Path, environment: dict[str, str], log: Path, deadline: float | None, lock: int
 ) -> tuple[int | None, str]:
-    """Run a command with its stderr shown and logged; return exit code, None where the time was up, and the last line of its stdout."""
+    """Run a command with its stderr shown and logged; return exit code (None at the time limit) and last line of stdout."""
     with log.with_suffix(".out").open("w+b") as out:
         tee = subprocess.Popen(["tee", "-a", str(log)], stdin=subprocess.PIPE, stdout=sys.stderr.fileno())
         process = subprocess.Popen(command, cwd=home, env=environment, stdout=out, stderr=tee.stdin, pass_fds=[lock])
@@ -306,7 +306,7 @@ def run(
 
 
 def end(process: "subprocess.Popen[bytes]") -> None:
-    """Tell a process to end, and give it time to save what it has."""
+    """Terminate a process, with time to save its state."""
     process.terminate()
     try:
         process.wait(STOP_S)
@@ -335,7 +335,7 @@ def pack_results(into: Path, home: Path, path: Path) -> Path:
 
 
 def identity() -> str:
-    """Return what tells this bundle from others."""
+    """Return the hash that identifies this bundle."""
     return file_hash(HERE / MANIFEST)
 
 
@@ -346,7 +346,7 @@ def file_hash(path: Path) -> str:
 
 
 def call(command: list[str], what: str, check: bool = True) -> str:
-    """Run a short command and return its stdout; say in one line what could not be done."""
+    """Run a short command and return its stdout; raise `Unusable` with a one-line reason if it fails."""
     variables = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PIP_"))}
     ended = subprocess.run(command, capture_output=True, text=True, env=variables, check=False)
     if check and ended.returncode:
@@ -356,7 +356,7 @@ def call(command: list[str], what: str, check: bool = True) -> str:
 
 
 def last_line(path: Path) -> str:
-    """Return the last line of a log that says something."""
+    """Return the last non-empty line of a log."""
     lines = [line.strip() for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
     return lines[-1][:300] if lines else "it is empty"
 

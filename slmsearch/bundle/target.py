@@ -1,11 +1,11 @@
-"""A target file: the machine that a bundle is for, as its user describes it.
+"""Target files: a user's description of the machine that a bundle is for.
 
     python 3.12 manylinux_2_28_x86_64
     torch==2.11.0
     numpy==2.5.2
 
-The first line names the Python version and, where it is not the default, the newest platform tag that the machine takes. The rest is what
-`pip freeze` prints there.
+The first line names the Python version and, unless it is the default, the newest platform tag that the machine takes. The rest is the
+output of `pip freeze` there.
 """
 
 import re
@@ -28,7 +28,7 @@ _LEGACY = {5: "manylinux1", 12: "manylinux2010", 17: "manylinux2014"}
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A machine that a bundle is for."""
+    """Machine that a bundle is for."""
 
     python: str
     """Minor version, such as `3.12`."""
@@ -37,11 +37,11 @@ class Target:
     processor: str
     """`x86_64` or `aarch64`."""
     installed: Mapping[str, str]
-    """Versions installed there, by normalised name; packages whose version the freeze does not say are left out."""
+    """Versions installed there, by normalised name; packages without a version in the freeze are left out."""
 
     @property
     def platforms(self) -> list[str]:
-        """Platform tags of the wheels that it takes, the newest first."""
+        """Platform tags of the wheels that the machine takes, the newest first."""
         tags = [f"manylinux_2_{minor}_{self.processor}" for minor in range(self.glibc, OLDEST_GLIBC - 1, -1)]
         tags += [f"{name}_{self.processor}" for minor, name in sorted(_LEGACY.items(), reverse=True) if minor <= self.glibc]
         return [*tags, f"linux_{self.processor}"]
@@ -58,7 +58,7 @@ def parse_target(text: str) -> Target:
     platform = _PLATFORM.fullmatch((found and found[2]) or DEFAULT_PLATFORM)
     if not found or not platform:
         raise ConfigError(
-            f"line 1 of the target is {first[:80]!r}; it names the Python there and perhaps its platform: `python 3.12 {DEFAULT_PLATFORM}`"
+            f"line 1 of the target is {first[:80]!r}; it names a Python version and perhaps a platform: `python 3.12 {DEFAULT_PLATFORM}`"
         )
     installed: dict[str, str] = {}
     names = set[str]()

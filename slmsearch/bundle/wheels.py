@@ -1,7 +1,7 @@
-"""The wheels that a target machine lacks: resolved by uv, downloaded by pip, torch left out.
+"""Wheels that a target machine lacks: resolved by uv, downloaded by pip, without torch.
 
-What is installed there is used where its version fits; where it does not, another version is carried and stands before it on the
-target's path. What is not installed there is taken in the version that this environment has, which is the one that was tried.
+A package installed there is used if its version fits; otherwise the bundle carries another version, which comes first on the target's path.
+Other packages are carried in the version of this environment, which has been tested.
 """
 
 import subprocess
@@ -23,31 +23,31 @@ from slmsearch.package_data import CHECKOUT
 
 DISTRIBUTION = "slmsearch"
 NEVER_CARRIED = ("torch",)
-"""With what only torch asks for: a build for a card weighs gigabytes and has to fit the driver."""
+"""Packages that are left out, with dependencies of torch alone: a build for a card weighs gigabytes and has to fit the driver."""
 
 INSTALLER = "pip"
-"""Always carried: it installs the others."""
+"""Package that is always carried: it installs the others."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """What the target needs."""
+    """Versions resolved for a target."""
 
     carried: Mapping[str, str]
     """Versions to carry, by name."""
     used: Mapping[str, str]
-    """Versions that are there already and fit."""
+    """Versions that are installed there and fit."""
     shadowed: Mapping[str, str]
-    """Versions that are there and do not fit: another one is carried."""
+    """Versions that are installed there and do not fit: another one is carried."""
     pins: str
-    """Requirements of what is carried, with hashes."""
+    """Requirements of the carried packages, with hashes."""
 
 
 def build_own_wheel(folder: Path, environment: Mapping[str, str]) -> Path:
-    """Write the wheel of this product into a folder: built from a checkout, else put together from what is installed.
+    """Write the wheel of this product into a folder: built from a checkout, else repacked from the installed files.
 
     Raises:
-        ServiceError: it cannot be built.
+        ServiceError: the build failed.
     """
     folder.mkdir(parents=True, exist_ok=True)
     if CHECKOUT is None:
@@ -59,7 +59,7 @@ def build_own_wheel(folder: Path, environment: Mapping[str, str]) -> Path:
 
 
 def _repack(folder: Path) -> Path:
-    """Put the files of the installed wheel together again; scripts are made anew where it is installed."""
+    """Repack the files of the installed wheel; the installer generates scripts again."""
     found = distribution(DISTRIBUTION)
     path = folder / f"{DISTRIBUTION}-{found.version}-py3-none-any.whl"
     kept = [file for file in found.files or () if ".." not in file.parts and file.suffix != ".pyc" and file.name not in _LOCAL]
@@ -74,14 +74,14 @@ def _repack(folder: Path) -> Path:
 
 
 _LOCAL = ("INSTALLER", "REQUESTED", "direct_url.json", "uv_cache.json")
-"""What an installer writes beside a wheel's own files."""
+"""Files that an installer writes beside a wheel's own files."""
 
 
 def resolve(own_wheel: Path, target: Target, environment: Mapping[str, str]) -> Resolution:
-    """Resolve what the target needs for this product.
+    """Resolve the packages that the target needs for this product.
 
     Raises:
-        ServiceError: nothing fits together there, or the registry does not answer.
+        ServiceError: no versions fit together there, or the registry does not answer.
     """
     installed = {name: version for name, version in target.installed.items() if name != INSTALLER}
     preferred = {**_installed_here(), **installed}
@@ -100,7 +100,7 @@ def resolve(own_wheel: Path, target: Target, environment: Mapping[str, str]) -> 
 
 
 def sort_pins(text: str, installed: Mapping[str, str]) -> Resolution:
-    """Tell what has to be carried from what is installed, in requirements with hashes as uv writes them."""
+    """Separate packages to carry from installed ones, in requirements with hashes as uv writes them."""
     kept: list[str] = []
     carried, used = dict[str, str](), dict[str, str]()
     for block in text.replace("\\\n", " ").splitlines():
@@ -122,7 +122,7 @@ def download(resolution: Resolution, target: Target, folder: Path, environment: 
     """Download the wheels of a resolution into a folder, each with a recorded hash.
 
     Raises:
-        ServiceError: one cannot be fetched, or there is none for the target.
+        ServiceError: a wheel cannot be fetched, or none exists for the target.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix="slmsearch-bundle-") as name:
@@ -137,10 +137,10 @@ def download(resolution: Resolution, target: Target, folder: Path, environment: 
 
 
 def download_pins(pins: Path, target: Target, folder: Path, environment: Mapping[str, str]) -> None:
-    """Download the wheels that a file of requirements with hashes names, as the target takes them.
+    """Download the wheels in a file of requirements with hashes, for the target's platforms.
 
     Raises:
-        ServiceError: one cannot be fetched, or has another hash.
+        ServiceError: a wheel cannot be fetched, or has another hash.
     """
     platforms = [word for tag in target.platforms for word in ("--platform", tag)]
     command = [find_uv(environment), "tool", "run", "--quiet", "--no-config", "--python", sys.executable, "pip", "download", "--quiet"]
@@ -159,7 +159,7 @@ def _installed_here() -> dict[str, str]:
 
 
 def _run(command: Sequence[str], environment: Mapping[str, str], what: str) -> None:
-    """Run a command of uv away from any `[tool.uv]`; say in one line why it failed."""
+    """Run a command of uv outside any `[tool.uv]`; raise a one-line reason if it fails."""
     with TemporaryDirectory(prefix="slmsearch-bundle-") as neutral:
         ended = subprocess.run(command, capture_output=True, text=True, cwd=neutral, env=with_uv_names(environment), check=False)
     if ended.returncode:

@@ -1,4 +1,4 @@
-"""A bundle from a target, the contents of a run and its settings: everything is fetched here, nothing there."""
+"""Writer of bundles, from a target, the contents of a run and its settings; all downloads happen here, none on the target."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -12,7 +12,7 @@ from slmsearch.bundle.target import Target
 from slmsearch.bundle.wheels import Resolution, build_own_wheel, download, download_pins, resolve
 
 SETTINGS = "settings.yaml"
-"""Of the run, in its folder on the other side; JSON, which YAML contains."""
+"""Settings file in the run's folder on the other side; JSON, which YAML contains."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,20 +24,20 @@ class Written:
     num_bytes: int
 
     def as_json(self) -> dict[str, object]:
-        """Return it as `--json` prints it."""
+        """Return the value that `--json` prints."""
         kinds = {"carried": self.resolution.carried, "used": self.resolution.used, "shadowed": self.resolution.shadowed}
         packages = {kind: dict(sorted(found.items())) for kind, found in kinds.items()}
         archives = [{"name": archive.name, "bytes": archive.bytes} for archive in self.archives]
         return {"bytes": self.num_bytes, "archives": archives, **packages}
 
     def render(self, out: Path) -> str:
-        """Write for a person what was made, and what to do with it."""
+        """Describe the bundle and the next steps for a person."""
         found = self.resolution
         shadowed = ", ".join(f"{name} {found.carried[name]} instead of {was}" for name, was in sorted(found.shadowed.items())) or "nothing"
         form = f"{len(self.archives)} archives" if self.archives else "a folder"
         return (
-            f"{out}: {form}, {self.num_bytes / 1e6:,.0f} MB; {len(found.carried)} packages carried, {len(found.used)} used that are there\n"
-            f"put before those that are there: {shadowed}\n"
+            f"{out}: {form}, {self.num_bytes / 1e6:,.0f} MB; {len(found.carried)} packages carried, {len(found.used)} installed ones used\n"
+            f"replaced on the path: {shadowed}\n"
             "next    copy the folder to the other machine, and there: ./run.sh\n"
             "then    copy results-*.tar.gz back, and here: slmsearch bundle import results-*.tar.gz"
         )
@@ -57,13 +57,13 @@ def write_bundle(
 
     Args:
         out: an empty directory.
-        target: the machine that it is for.
-        contents: what the run needs.
-        settings: of the run as they stand on the other machine, nested.
-        flow: that is run there.
-        max_mb: size of an archive at most, in millions of bytes; None writes no archives.
+        target: machine that the bundle is for.
+        contents: files and packages of the run.
+        settings: settings of the run on the other machine, nested.
+        flow: flow to run there.
+        max_mb: maximum size of an archive, in millions of bytes; None writes no archives.
         environment: variables that uv and pip read their settings from.
-        say: is told what is being done.
+        say: called with progress messages.
 
     Raises:
         ServiceError: wheels cannot be resolved, built or fetched.

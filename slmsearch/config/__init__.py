@@ -1,7 +1,7 @@
-"""Every knob of a run, once, with its unit and the meaning of None and 0.
+"""Settings of a run, each defined once, with its unit and the meaning of None and 0.
 
-Sections are frozen; `RunConfig` holds them all and is what flows take as their parameter. Nothing here reads a file or the
-environment: `flows/runtime/settings.py` does.
+Sections are frozen; `RunConfig` holds them all and is the parameter of flows. `flows/runtime/settings.py` reads files and the environment;
+this package reads neither.
 """
 
 from typing import Self
@@ -25,9 +25,10 @@ from slmsearch.config.playing import (
     ServiceConfig,
     WorkerConfig,
 )
-from slmsearch.config.sections import Section
+from slmsearch.config.section import ConfigSection
 
 __all__ = [
+    "ConfigSection",
     "ControlConfig",
     "CorpusConfig",
     "DecisionConfig",
@@ -50,7 +51,6 @@ __all__ = [
     "RunConfig",
     "SandboxConfig",
     "SearcherConfig",
-    "Section",
     "ServiceConfig",
     "SftConfig",
     "TrackingConfig",
@@ -61,12 +61,12 @@ __all__ = [
 ]
 
 
-class RunConfig(Section):
-    """A whole run."""
+class RunConfig(ConfigSection):
+    """Settings of one run."""
 
     environment: str = "searcher"
-    """What is trained and evaluated: `searcher`, `planner`, or `module:Class` of one of your own. The sections `corpus`, `searcher` and
-    `reward` are the searcher's, `planner` is the planner's."""
+    """Environment that is trained and evaluated: `searcher`, `planner`, or `module:Class` of your own. The searcher uses the sections
+    `corpus`, `searcher` and `reward`; the planner uses `planner`."""
     paths: PathsConfig = PathsConfig()
     corpus: CorpusConfig = CorpusConfig()
     retrieval: RetrievalConfig = RetrievalConfig()
@@ -97,7 +97,7 @@ class RunConfig(Section):
             )
         if self.policy.load_in_4bit and self.train.vllm.mode != "off":
             raise ValueError(
-                "policy.load_in_4bit cannot be sampled from by vLLM: since 0.28 it reads no bitsandbytes weights; "
+                "vLLM cannot sample with policy.load_in_4bit: since 0.28 it does not read bitsandbytes weights; "
                 "unset policy.load_in_4bit, or set train.vllm.mode to off"
             )
         return self

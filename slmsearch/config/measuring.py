@@ -1,82 +1,84 @@
-"""Evaluating, deciding, tracking."""
+"""Settings of evaluation, promotion and tracking."""
 
 from typing import ClassVar, Literal
 
 from pydantic import Field, SecretStr
 
-from slmsearch.config.sections import Address, Section
+from slmsearch.config.section import Address, ConfigSection
 
 
-class EvaluateConfig(Section):
-    """What is measured, on what."""
+class EvaluateConfig(ConfigSection):
+    """Settings of an evaluation."""
 
     policy: str | None = None
-    """What the flow `evaluate` evaluates: `champion`, or a name as `baselines` takes it; None takes the champion, or the configured
-    policy where nothing was promoted yet."""
+    """Policy that the flow `evaluate` evaluates: `champion`, or a name as in `baselines`. None takes the champion, or the configured policy
+    if there is no champion yet."""
     split: Literal["train", "validation", "test", "all"] = "test"
+    """Split of the evaluated questions."""
     limit: int = Field(default=0, ge=0)
-    """Questions taken (a seeded sample); 0 takes all."""
+    """Number of questions (a seeded sample); 0 takes all."""
     seed: ClassVar[int] = 0
-    """Seeds the sample and the random baseline. One for all: results of other questions are no comparison."""
+    """Seed of the sample and of the random baseline. It is fixed because only results on the same questions are comparable."""
     views: tuple[Literal["whole", "withdrawn", "renamed", "replaced"], ...] = Field(default=("whole",), min_length=1)
-    """How a policy with a model is played: on the corpus as it is (`whole`), and on twins of its questions, which say whether it knows what
-    it does not know and whether its answers follow from what it reads (`slmsearch/environments/searcher/twins.py`)."""
+    """Corpora on which a policy with a model is played: the corpus as it is (`whole`), and twins of its questions (`withdrawn`, `renamed`,
+    `replaced`). Twins measure abstention and whether answers follow from the text (`slmsearch/environments/searcher/twins.py`)."""
     samples: int = Field(default=1, ge=1)
-    """Episodes of each question, sampled at temperature 1, beside the greedy one; 1: none."""
+    """Episodes per question sampled at temperature 1, beside the greedy one; 1 samples none."""
     batch_size: int = Field(default=64, ge=1)
-    """Episodes played together."""
+    """Episodes played at the same time."""
     shards: int = Field(default=1, ge=1, le=1000)
-    """Parts into which an evaluation with a model of its own is split, each a flow run on a worker of the pool; 1 plays all of it in one
-    process. The result is the same; needs a Prefect server with workers that share `paths.data_dir`."""
+    """Number of parts of an evaluation with a model of its own; each part is a flow run on a worker of the pool. 1 plays all in one
+    process. The result is the same. Needs a Prefect server and workers that share `paths.data_dir`."""
     baselines: tuple[str, ...] = ("random", "retrieve-then-answer", "tiny-searcher-clean")
-    """`random`, `retrieve-then-answer`, a path or Hub id of a model, or `openai:<model>@<base_url>`. The last by default: what supervised
-    training alone reaches with perfect demonstrations, for as long as checkpoint and GRPO take together."""
+    """Policies to compare with: `random`, `retrieve-then-answer`, a path or Hub id of a model, or `openai:<model>@<base_url>`.
+    `tiny-searcher-clean` is what supervised training on perfect demonstrations reaches in the time of checkpoint and GRPO together."""
 
 
-class DecisionConfig(Section):
-    """The written rule of promotion."""
+class DecisionConfig(ConfigSection):
+    """Settings of the promotion rule."""
 
     metric: str = "answer/typed_match"
-    """Mean over questions that decides, by its name in `docs/metrics.md`."""
+    """Metric that decides, averaged over questions; `docs/metrics.md` lists the names."""
     min_questions: int = Field(default=200, ge=1)
-    """Fewer paired questions: `inconclusive`."""
+    """Minimum number of paired questions; with fewer the decision is `inconclusive`."""
     alpha: ClassVar[float] = 0.05
-    """Level of intervals and tests: who loosens it for one comparison promotes noise."""
+    """Significance level of intervals and tests. It is fixed: a looser level for one comparison would promote noise."""
     max_failed_frac: ClassVar[float] = 0.05
-    """Larger share of pairs left out because an episode failed on either side: `inconclusive`."""
+    """Maximum share of pairs that may be left out because an episode failed on either side; above it the decision is `inconclusive`."""
     min_gain: float = 0.0
-    """The interval's lower end must lie above this to promote."""
+    """Minimum gain: the interval's lower end must be above it to promote."""
     worst_slice_loss: ClassVar[float] = 0.05
-    """A slice that is significantly worse by more than this vetoes promotion."""
+    """Maximum loss on a slice; a significantly larger loss vetoes promotion."""
     min_slice: ClassVar[int] = 30
-    """Slices with fewer questions have no veto."""
+    """Minimum number of questions in a slice that may veto."""
     resamples: ClassVar[int] = 2000
-    """Bootstrap resamples, clustered by page; more for slices where there are so many that none could veto otherwise."""
+    """Bootstrap resamples, clustered by page. Slices use more if there are too many slices for any to veto otherwise."""
     seed: ClassVar[int] = 0
-    """Seeds them."""
+    """Seed of the resamples."""
 
 
-class NightlyConfig(Section):
-    """The nightly evaluation, and what counts as a regression (`slmsearch/evaluate/nightly.py` says how it is tested)."""
+class NightlyConfig(ConfigSection):
+    """Settings of the nightly evaluation and of its regression rule (`slmsearch/evaluate/nightly.py` describes the test)."""
 
     alpha: ClassVar[float] = 0.01
-    """Chance that a night alarms without cause, over all its comparisons and slices: an alarm in three months."""
+    """Probability of a false alarm per night, over all comparisons and slices: one in three months."""
     min_fall: ClassVar[float] = 0.01
-    """A smaller fall is no regression, however certain."""
+    """Smallest fall that counts as a regression."""
     green_nights: ClassVar[int] = 5
-    """Last green nights that tonight is compared with, question by question: `slmsearch bench nightly` measured the rule with five."""
+    """Number of latest green nights to compare with, question by question: `slmsearch bench nightly` measured the rule with five."""
     fresh_pages: int = Field(default=400, ge=0)
-    """Pages of the night's fresh world, of which 2.5 questions each are played; 0 plays none. A planner gets as many fresh problems."""
+    """Pages of the night's fresh world, with 2.5 questions played for each; 0 plays none. For a planner: the number of fresh problems."""
     webhook: SecretStr | None = None
-    """Address that alarms are posted to, as JSON with a `text`; never recorded. A worker reads it from SLMSEARCH_NIGHTLY__WEBHOOK."""
+    """Address to which alarms are posted as JSON with a `text`; never recorded. A worker reads it from SLMSEARCH_NIGHTLY__WEBHOOK."""
 
 
-class TrackingConfig(Section):
-    """MLflow."""
+class TrackingConfig(ConfigSection):
+    """Settings of MLflow."""
 
     uri: Address | None = None
-    """None: SQLite in `paths.mlruns_dir`."""
+    """Tracking address; None uses SQLite in `paths.mlruns_dir`."""
     experiment: str = "slmsearch"
+    """Name of the MLflow experiment."""
     registered_model: str = "slmsearch-searcher"
-    """Name under which adapters are registered; its alias `champion` is the promoted one. Planners left at this name are registered as
+    """Name under which adapters are registered; its alias `champion` is the promoted version. With this default, planners are registered as
     `slmsearch-planner`."""

@@ -1,249 +1,256 @@
-"""Playing and judging an episode, of the searcher and of the planner with its worker."""
+"""Settings of playing and judging: searcher, planner, worker, judge, sandbox, service."""
 
 from collections.abc import Collection
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, SecretStr
 
-from slmsearch.config.sections import Address, Section
+from slmsearch.config.section import Address, ConfigSection
 
 
 class FrozenDict(dict[str, bool | int | float | str]):
-    """A mapping that is a key itself, as every section is; it is not to be changed."""
+    """Mapping that is hashable, as every section is; it must not be changed."""
 
     def __hash__(self) -> int:  # type: ignore[override]
         return hash(frozenset(self.items()))
 
 
 Variables = Annotated[dict[Annotated[str, Field(pattern=r"^[A-Za-z_]\w*$")], bool | int | float | str], AfterValidator(FrozenDict)]
-"""Names and values of a template's variables."""
+"""Names and values of a chat template's variables."""
 
 
-class SearcherConfig(Section):
+class SearcherConfig(ConfigSection):
     """Limits of an episode and the form of its messages."""
 
     max_turns: int = Field(default=8, ge=1)
-    """Assistant messages an episode may have, the answer included."""
+    """Maximum number of assistant messages in an episode, the answer included."""
     max_turn_tokens: int = Field(default=48, ge=1)
-    """Tokens one assistant message may have."""
+    """Maximum number of tokens in one assistant message."""
     max_episode_tokens: int = Field(default=448, ge=16)
-    """Tokens after the prompt, tool results included."""
+    """Maximum number of tokens after the prompt, tool results included."""
     max_section_chars: ClassVar[int] = 1500
-    """A longer section, or list of a page's sections, is shown in pages of this size: `section_id#2` is the second. Some 400
-    tokens of English: more would fill a small model's episode."""
+    """Size of one part of a section or of a list of a page's sections, in characters; `section_id#2` is the second part. It is some 400
+    tokens of English; more would fill a small model's episode."""
     reads: Literal["tools", "shown", "nothing"] = "tools"
-    """Where the model has its knowledge from. `tools`: it searches. `shown`: its prompt holds the sections that a search for the question
-    finds, and it answers at once (a reader). `nothing`: it answers at once from what it remembers (closed book)."""
+    """Source of the model's knowledge. `tools`: it searches. `shown`: its prompt holds the sections that a search for the question finds,
+    and it answers at once (a reader). `nothing`: it answers at once from memory (closed book)."""
     section_hints: bool = False
-    """A search also shows each page's best section, `page_id: title (section_id)`: a turn less for a model that uses it."""
+    """Show each page's best section in search results, as `page_id: title (section_id)`; this saves a turn for a model that uses it."""
     missing_names: bool = True
-    """A search also says which names of the query a page that it found lacks, `page_id: title (without NAME)`, judged by its title and best
+    """Show in search results which names of the query a page lacks, as `page_id: title (without NAME)`, judged by its title and best
     section. A name is a word that begins with a capital."""
     system_prompt: str | None = None
-    """Text of the system message; None takes the built-in one for instruct models, "" sends none."""
+    """Text of the system message. None takes the built-in one for instruct models; "" sends none."""
     tool_role: Literal["tool", "user"] = "tool"
-    """Role under which tool results enter the chat template."""
+    """Role of tool results in the chat template."""
     programs: bool = False
-    """The model may also write a Python program in `<code>`, which runs in the sandbox; raise `max_turn_tokens` with it."""
+    """Let the model also write Python programs in `<code>`, which run in the sandbox; raise `max_turn_tokens` with it."""
 
 
-class LimitsConfig(Section):
-    """What one program may take; a program that wants more is stopped, which it sees as its result."""
+class LimitsConfig(ConfigSection):
+    """Limits of one program; a program that exceeds one is stopped and gets that as its result."""
 
     wall_s: float = Field(default=5.0, gt=0, le=600)
-    """Seconds until it is stopped; the time that tools take is not counted, up to a minute for both."""
+    """Time limit of a program, in seconds. Time in tools does not count; program and tools may take at most a minute together."""
     memory_mb: int = Field(default=256, ge=64)
-    """Address space of the interpreter in MiB; its memory cgroup, where there is one, has the same limit."""
+    """Address space of the interpreter, in MiB; its memory cgroup, if there is one, has the same limit."""
 
 
 class ProgramLimits(LimitsConfig):
-    """All limits of a program: the settings, and those that fit every program that asks tools and prints a result."""
+    """All limits of a program: the settings, and constants that fit every program that calls tools and prints a result."""
 
     cpu_s: int = Field(default=5, ge=1, le=600)
-    """Seconds of CPU, those of starting the interpreter included."""
+    """CPU time, in seconds, including the interpreter's start."""
     calls: int = Field(default=32, ge=0)
-    """Tool calls."""
+    """Maximum number of tool calls."""
     output_chars: int = Field(default=4000, ge=1)
-    """Characters of what it printed that come back; the rest is cut off."""
+    """Maximum number of printed characters returned; the rest is cut off."""
     program_chars: int = Field(default=8000, ge=1)
-    """A longer program is not run."""
+    """Maximum length of a program, in characters; a longer one is not run."""
 
 
-class SandboxConfig(Section):
-    """Where programs that a model wrote are run (`slmsearch sandbox up`)."""
+class SandboxConfig(ConfigSection):
+    """Sandbox that runs programs written by a model (`slmsearch sandbox up`)."""
 
     engine: Literal["bubblewrap", "docker"] = "bubblewrap"
-    """What keeps a program in. There is no third choice: without an engine nothing is run."""
+    """Isolation engine. It cannot be disabled: without an engine no program runs."""
     port: int = Field(default=8700, ge=1, le=65535)
     """Port of the server on this machine."""
     base_url: Address | None = None
-    """Address of the server; None: this machine, `port`."""
+    """Address of the server; None uses this machine and `port`."""
     token: SecretStr | None = None
-    """What the server asks of its clients; None: what the file `sandbox/token` in `paths.data_dir` holds, which the first of them makes."""
+    """Token that clients send to the server. None reads it from `sandbox/token` in `paths.data_dir`, which the first process creates."""
     concurrency: ClassVar[int] = 4
-    """Programs that run at the same time: a program takes milliseconds, so that more bring little."""
+    """Number of programs that run at the same time. A program takes milliseconds, so more would gain little."""
     timeout_s: ClassVar[float] = 60.0
-    """Time a client gives the server for one program, waiting for its turn included; the server ends a program whose tools take longer."""
+    """Time limit of a client's request for one program, in seconds, queueing included; the server ends a program whose tools take
+    longer."""
     docker_memory_limit: str = Field(default="256m", pattern=r"^[1-9][0-9]*[kmg]$")
-    """Memory of a container."""
+    """Memory limit of a container."""
     docker_cpu_limit: float = Field(default=1.0, gt=0)
-    """CPUs of a container."""
+    """CPU limit of a container."""
     limits: LimitsConfig = LimitsConfig()
 
 
-class ServiceConfig(Section):
-    """The searcher as a service (`slmsearch serve searcher`)."""
+class ServiceConfig(ConfigSection):
+    """Settings of the searcher as a service (`slmsearch serve searcher`)."""
 
     queue: int = Field(default=64, ge=1)
-    """Questions that may wait; a further one is refused with status 429."""
+    """Maximum number of waiting questions; the service refuses further ones with status 429."""
     deadline_s: float = Field(default=60.0, gt=0)
-    """Time a question has, waiting included; then it is answered with status 504."""
+    """Time limit of a question, in seconds, waiting included; after it the service answers with status 504."""
     traced_frac: float = Field(default=0.1, ge=0, le=1)
-    """Share of the episodes that is recorded as traces in MLflow, with question and answer; 0 records none."""
+    """Share of the episodes recorded as traces in MLflow, with question and answer; 0 records none."""
 
 
-class PolicyConfig(Section):
-    """The model that is trained or evaluated."""
+class PolicyConfig(ConfigSection):
+    """Model that is trained or evaluated."""
 
     model: str = "tiny-searcher"
-    """A name that `slmsearch models list` shows, or the path or Hub id of a causal language model; `owner/name@commit` takes another commit
-    than what the cache holds, or the newest."""
+    """Name from `slmsearch models list`, or path or Hub id of a causal language model. `owner/name@commit` selects a commit; without it the
+    cached commit is used, else the newest."""
     adapter: str | None = None
-    """Path of a LoRA adapter to play with; None plays the bare model."""
+    """Path of a LoRA adapter; None plays the model without one."""
     dtype: Literal["float32", "bfloat16", "auto"] = "float32"
+    """Number format of the weights; `auto` takes that of the checkpoint."""
     load_in_4bit: bool = False
     """Load the weights as 4-bit NF4 (bitsandbytes, extra `gpu`); an adapter trained on them is QLoRA."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Device of the model; `auto` takes a GPU if there is one."""
     chat_template_kwargs: Variables = Field(default={}, validate_default=True)
-    """Variables of the chat template, wherever it is rendered; `{enable_thinking: false}` for Qwen3 models that otherwise think."""
+    """Variables of the chat template, for every rendering; `{enable_thinking: false}` for Qwen3 models that think by default."""
     base_url: Address | None = None
-    """OpenAI-compatible endpoint that serves `model`; None loads it here."""
+    """OpenAI-compatible endpoint that serves `model`; None loads the model locally."""
     api_key: SecretStr | None = None
-    """Key for the endpoint; never recorded."""
+    """API key of the endpoint; never recorded."""
 
 
-class RewardConfig(Section):
-    """Weights of the named parts beside 1 for a right answer; the reward is their sum, in [-0.1, 1] with these defaults."""
+class RewardConfig(ConfigSection):
+    """Weights of the named parts of a reward. A right answer is worth 1; the reward is the sum, in [-0.1, 1] with these defaults."""
 
     kind: Literal["task", "format_only", "random"] = "task"
-    """What is rewarded. The last two are controls: any well-formed answer, or nothing but chance."""
+    """Behaviour that is rewarded. `task`: a right answer. Two controls: `format_only` rewards any well-formed answer, `random` pays a
+    random value."""
     correctness: Literal["verdict", "f1"] = "verdict"
-    """How right an answer is: the judge's yes or no, or its token F1 with the best alias."""
+    """Correctness of an answer: the judge's yes or no (`verdict`), or token F1 with the best alias (`f1`)."""
     call_cost: float = Field(default=0.02, ge=0)
-    """Taken from a right answer per tool call, as a fraction of it; wrong answers are not charged, or
-    the cheapest way to be wrong would be to search for nothing."""
+    """Cost of each tool call, as a fraction of a right answer. Wrong answers pay nothing: else the cheapest way to be wrong would be not to
+    search."""
     evidence_read: float = 0.0
-    """Paid for the share of gold sections that were read."""
+    """Reward for the share of gold sections that were read."""
     malformed: float = -0.1
-    """Paid when the episode ended malformed."""
+    """Reward of an episode that ended malformed."""
     abstained: float = 0.0
-    """Paid for "I don't know" where there is an answer; keep it between wrong (0) and right."""
+    """Reward of "I don't know" to an answerable question; keep it between wrong (0) and right."""
     abstained_gated: bool = True
-    """Pay it only in a group in which no episode is right: a question that the policy can answer is answered."""
+    """Pay `abstained` only if no episode of the group is right: the policy should answer questions that it can answer."""
 
     def key_parts(self, exclude: Collection[str] = ()) -> dict[str, object]:
-        """See `Section.key_parts`; the gate counts where there is something to pay."""
+        """Extend `ConfigSection.key_parts`; the gate counts only if `abstained` is not 0."""
         return super().key_parts(exclude if self.abstained else {*exclude, "abstained_gated"})
 
 
-class JudgeConfig(Section):
-    """Who decides whether an answer is right."""
+class JudgeConfig(ConfigSection):
+    """Judge that decides whether an answer is right."""
 
     kind: Literal["exact", "ollama", "openai"] = "exact"
-    """`exact`: typed match with any alias; otherwise a language model is asked where that fails."""
+    """Method: `exact` is a typed match with any alias. `ollama` and `openai` ask a language model if that match fails."""
     model: str = "qwen2.5:7b"
+    """Name of the language model on the server."""
     base_url: Address | None = None
-    """Endpoint; None takes the kind's usual local one."""
+    """Address of the endpoint; None uses the default local address of `kind`."""
     api_key: SecretStr | None = None
+    """API key of the endpoint; never recorded."""
     timeout_s: float = Field(default=60.0, gt=0)
-    """Longest wait for one reply, the loading of the model included; five times as long for a model that cannot but think."""
+    """Timeout of one reply, in seconds, loading of the model included; five times as long for a model that always thinks."""
     concurrency: int = Field(default=8, ge=1)
-    """Questions put at a time."""
+    """Number of concurrent requests."""
     retries: ClassVar[int] = 5
-    """Times a question is put again after an outage; after that its episode has failed. With the waits below that outlasts a restart of the
-    server."""
+    """Number of retries after an outage; then the episode fails. With the delays below this outlasts a restart of the server."""
     backoff_s: ClassVar[float] = 1.0
-    """Longest wait before the first repetition; doubled for each further one. How much of it is waited is drawn at random."""
+    """Maximum delay before the first retry, in seconds; doubled for each further one. The actual delay is random."""
     max_backoff_s: ClassVar[float] = 30.0
-    """Longest wait before any repetition."""
+    """Maximum delay before any retry, in seconds."""
     loaded: Literal["sampling", "after", "always"] = "sampling"
-    """When the judge's model is on the device. `sampling`: while episodes are sampled, so that those that have ended are judged
-    meanwhile. `after`: only once all have ended; sampler and judge are never there together. `always`: also while the policy learns
-    (Ollama; where the judge has memory of its own)."""
+    """Time at which the judge's model is on the device. `sampling`: while episodes are sampled, so that finished ones are judged meanwhile.
+    `after`: once all have ended; sampler and judge are never loaded together. `always`: also during updates (Ollama; if the judge has
+    memory of its own)."""
     require_qualified: bool = True
-    """Train only with a judge that has passed `slmsearch judge qualify` with this model and prompt."""
+    """Refuse to train with a judge that has not passed `slmsearch judge qualify` with this model and prompt."""
 
 
-class WorkerConfig(Section):
-    """The frozen worker that carries plans out; always greedy."""
+class WorkerConfig(ConfigSection):
+    """Frozen worker that carries out plans; always greedy."""
 
     kind: Literal["arithmetic", "base", "openai", "ollama"] = "arithmetic"
-    """`arithmetic`: reads and computes, without a model. `base`: the policy's own model with the adapter off. Otherwise a server."""
+    """Kind of worker. `arithmetic`: reads and computes, without a model. `base`: the policy's model without the adapter. `openai`,
+    `ollama`: a server."""
     max_operations: ClassVar[int] = 2
-    """`arithmetic`: operations it can do in one question: fewer than most generated problems take, so that there is something to plan."""
+    """Maximum number of operations per question for `arithmetic`: fewer than most generated problems need, so that planning matters."""
     model: str = "qwen2.5:7b"
-    """`openai`, `ollama`: name the server knows."""
+    """Name of the model on the server, for `openai` and `ollama`."""
     base_url: Address | None = None
-    """Endpoint; None takes the kind's usual local one."""
+    """Address of the endpoint; None uses the default local address of `kind`."""
     api_key: SecretStr | None = None
-    """Key for the endpoint; never recorded."""
+    """API key of the endpoint; never recorded."""
     concurrency: ClassVar[int] = 8
-    """Requests under way at once; a server that serves fewer lets the others wait."""
+    """Number of concurrent requests; a server with fewer slots queues the rest."""
     timeout_s: ClassVar[float] = 60.0
-    """Longest wait for one reply, the loading of the model included."""
+    """Timeout of one reply, in seconds, loading of the model included."""
     max_new_tokens: int = Field(default=256, ge=1)
-    """Tokens of one solution of a model."""
+    """Maximum number of tokens in a model's solution."""
 
 
-class PlanRewardConfig(Section):
-    """Weights of the named parts of a plan's reward beside 1 for a right answer; their sum is the reward."""
+class PlanRewardConfig(ConfigSection):
+    """Weights of the named parts of a plan's reward. A right answer is worth 1; the reward is the sum."""
 
     kind: Literal["task", "format_only", "random"] = "task"
-    """What is rewarded. The last two are controls: any well-formed plan, or nothing but chance."""
+    """Behaviour that is rewarded. `task`: a right answer. Two controls: `format_only` rewards any well-formed plan, `random` pays a random
+    value."""
     tokens: float = Field(default=0.2, ge=0)
-    """Times 1 - tokens / `max_tokens`, paid with a right answer only: charged to wrong ones, too, the shortest plan would pay best."""
+    """Weight of 1 - tokens / `max_tokens`, paid only with a right answer. If wrong answers earned it, the shortest plan would pay best."""
     max_tokens: int = Field(default=400, ge=1)
-    """Tokens of plan and worker together at which nothing is left of that part."""
+    """Number of tokens, of plan and worker together, at which that part is 0."""
     independence: float = Field(default=0.3, ge=0)
-    """Times the mean dissimilarity of the subproblems (1 - cosine, `retrieval.embedder`), paid with a right answer that the worker
-    alone does not give: splitting what needs no splitting earns nothing."""
+    """Weight of the mean dissimilarity of the subproblems (1 - cosine, `retrieval.embedder`), paid only with a right answer that the worker
+    alone does not reach: needless splitting earns nothing."""
     malformed: ClassVar[float] = -0.1
-    """Paid for a text without a plan: less than an honest plan earns that fails."""
+    """Reward of a text without a plan: less than an honest plan that fails."""
     hacked: ClassVar[float] = -0.1
-    """Paid for a plan that a reward-hacking filter refuses; it is graded as a wrong one: no hack earns more than an honest failure."""
+    """Reward of a plan that a reward-hacking filter refuses. It is graded as wrong: no hack earns more than an honest failure."""
 
 
-class PlanSftConfig(Section):
-    """Supervised training of a planner (`slmsearch planner sft`, and the flow where `enabled`)."""
+class PlanSftConfig(ConfigSection):
+    """Supervised training of a planner (`slmsearch planner sft`, and the flow `train-planner` if `enabled`)."""
 
     enabled: bool = False
-    """The flow `train-planner` begins with it; False takes the policy's model as the start."""
+    """Begin the flow `train-planner` with supervised training; False starts from the policy's model."""
     source: str = "generated"
-    """Plans: `generated` (gold plans of the generator), `own` (right ones of the model's own, by rejection sampling), or a `.jsonl`,
-    `.parquet` file or `hub:owner/name` with the columns `UserPrompt`, `ExpectedOutput` and, if there is one, `SystemPrompt`."""
+    """Source of the plans: `generated` (the generator's gold plans), `own` (the model's own right plans, by rejection sampling), or a
+    `.jsonl` or `.parquet` file or `hub:owner/name` with the columns `UserPrompt`, `ExpectedOutput` and optionally `SystemPrompt`."""
     environment_column: ClassVar[str] = "SystemPrompt"
     prompt_column: ClassVar[str] = "UserPrompt"
     completion_column: ClassVar[str] = "ExpectedOutput"
     max_tokens: int = Field(default=448, ge=16)
-    """Longer examples are left out and counted."""
+    """Maximum number of tokens per example; longer ones are left out and counted."""
     epochs: float = Field(default=0.0, ge=0)
-    """Passes over a set that ends, `sft.batch_size` examples per update; 0 takes `sft.steps`."""
+    """Passes over a finite set, with `sft.batch_size` examples per update; 0 takes `sft.steps`."""
 
 
-class PlannerConfig(Section):
-    """The planner: its problems, its worker, its limits."""
+class PlannerConfig(ConfigSection):
+    """Settings of the planner: problems, worker, limits."""
 
     problems: str | None = None
-    """A `.jsonl` or `.parquet` file or `hub:owner/name` in GSM8K's form (`question`, `answer` with `####`); None generates some.
-    `hub:owner/name/subset@commit` names a configuration of the set, and another commit than the newest."""
+    """Source of the problems: a `.jsonl` or `.parquet` file or `hub:owner/name` in GSM8K's form (`question`, `answer` with `####`).
+    `hub:owner/name/subset@commit` selects a configuration and a commit; default: the newest. None generates problems."""
     seed: int = 21
-    """Seeds them."""
+    """Seed of generated problems."""
     limit: int = Field(default=0, ge=0)
-    """Take only the first problems of a source, or generate so many, over all splits; 0 takes all, or generates 6,000."""
+    """Number of problems, over all splits: the first ones of a source, or the number to generate. 0 takes all, or generates 6,000."""
     max_plan_tokens: int = Field(default=200, ge=16)
-    """Tokens a plan may have."""
+    """Maximum number of tokens in a plan."""
     system_prompt: str | None = None
-    """Text of the system message; None takes the built-in one, "" sends none."""
+    """Text of the system message. None takes the built-in one; "" sends none."""
     worker: WorkerConfig = WorkerConfig()
     reward: PlanRewardConfig = PlanRewardConfig()
     sft: PlanSftConfig = PlanSftConfig()

@@ -1,4 +1,4 @@
-"""Secrets of a configuration apart from the rest: what a process hands to another, and what is stored.
+"""Secrets of a configuration, separated from values that a process passes on or stores.
 
 A setting is secret by its type: a `SecretStr`, and `user:password@` in an `Address`.
 """
@@ -13,11 +13,11 @@ from pydantic import SecretStr
 from slmsearch.config import RunConfig
 
 MASK = "**********"
-"""What stands in the place of a secret that is not stored; pydantic writes it, too."""
+"""Text that replaces a secret in stored values; pydantic writes the same."""
 
 
 def split_secrets(config: RunConfig) -> tuple[dict[str, Any], dict[str, str]]:
-    """Split a config into plain JSON values, with None for each key and addresses without passwords, and the secrets by dotted path."""
+    """Split a config into plain JSON values and secrets by dotted path; a plain key is None, a plain address has no password."""
     plain = config.model_dump(mode="json")
     return plain, _taken(config.model_dump(), plain, "")
 
@@ -35,13 +35,13 @@ def _taken(section: Mapping[str, Any], plain: dict[str, Any], path: str) -> dict
 
 
 def join_secrets(plain: dict[str, Any], secrets: Mapping[str, str | None]) -> RunConfig:
-    """Make a config from what `split_secrets` split."""
+    """Build a config from the two parts that `split_secrets` returns."""
     put_secrets(plain, secrets)
     return RunConfig.model_validate(plain)
 
 
 def put_secrets(plain: dict[str, Any], secrets: Mapping[str, str | None]) -> None:
-    """Put secrets into nested values, by their dotted paths."""
+    """Insert secrets into nested values, by their dotted paths."""
     for name, value in secrets.items():
         *path, leaf = name.split(".")
         section = plain
@@ -51,7 +51,7 @@ def put_secrets(plain: dict[str, Any], secrets: Mapping[str, str | None]) -> Non
 
 
 def mask_secrets(config: RunConfig) -> dict[str, str]:
-    """Return stars for each secret of a configuration by dotted path; of an address they stand for its user and password."""
+    """Return stars for each secret of a configuration by dotted path; in an address they replace user and password."""
     plain, secrets = split_secrets(config)
     masked = {}
     for name, secret in secrets.items():

@@ -1,7 +1,8 @@
 """Validation of a materialised corpus with Great Expectations.
 
-Each check is a column expectation over flat rows; what nests or spans rows is a number in a column. Critical findings mean that nothing
-expensive should be started; warnings do not. The gate is drawn here: Great Expectations' own `success` is false when only a warning failed.
+Each check is a column expectation over flat rows; nested values and relations between rows are numbers in a column. Critical findings must
+stop a run before its expensive part; warnings do not. This module draws that line: Great Expectations' own `success` is false when only a
+warning failed.
 """
 
 import unicodedata
@@ -23,18 +24,19 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MAX_QUESTION_CHARS = 600
-"""Longer questions are reported: a question is a sentence or two."""
+"""Question length above which validation reports it, in characters: a question is a sentence or two."""
 MAX_PAGE_CHARS = 400_000
-"""Longer pages are reported: they are several documents in one, which a search cannot tell apart."""
+"""Page length above which validation reports it, in characters: such a page is several documents, which a search cannot tell apart."""
 SAMPLE_IDS = 50
-"""Failing ids kept per finding."""
+"""Number of failing ids kept per finding."""
 WELL_FORMED_ID = r"^[^\s\x00-\x1f\x7f]+$"
-"""At least one character, no white space, no control characters: a page id is a word in tool calls and result lines."""
+"""Pattern of page ids: at least one character, no white space, no control characters. A page id is a word in tool calls and result
+lines."""
 PLAIN_ID = r"^[^\"'`\\<>]+$"
-"""No quotes, backslashes or angle brackets: those must be escaped in a tool call, which small models do badly."""
+"""Pattern without quotes, backslashes and angle brackets: these need escapes in a tool call, and small models escape badly."""
 
 ANSWER_IN_SECTION_KINDS = ("one_hop", "two_hop", "plain", "template", "cloze", "written")
-"""Kinds whose answer is copied from a section; counts are not written down, and unanswerable ones have none."""
+"""Kinds of questions whose answer is copied from a section; a count occurs in no section, and unanswerable ones have no answer."""
 
 Row = dict[str, str | int]
 Severity = Literal["critical", "warning", "info"]
@@ -44,12 +46,12 @@ _EXPECTATIONS = {
     "at_least": ("ExpectColumnValuesToBeBetween", "min_value"),
     "at_most": ("ExpectColumnValuesToBeBetween", "max_value"),
 }
-"""Kind of check -> the expectation, and its argument that takes the check's value."""
+"""Kind of check -> the expectation, and the name of its argument for the check's value."""
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
-    """One expectation: what a column must hold, how bad it is if not, and what to do then."""
+class DataCheck:
+    """Expectation on a column, with its severity, message and remedy."""
 
     column: str
     kind: Literal["unique", "matches", "at_least", "at_most"]
@@ -59,15 +61,15 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """A check that failed."""
+class DataFinding:
+    """Failed check."""
 
     expectation: str
     table: str
     column: str
     severity: Severity
     failed: int
-    """Rows that failed."""
+    """Number of rows that failed."""
     sample_ids: tuple[str, ...]
     """Ids of the first failing rows."""
     message: str
@@ -75,47 +77,49 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class ValidationReport:
-    """What validation found."""
+    """Result of a validation."""
 
     digest: str
     ok: bool
-    """No critical finding."""
+    """True if no finding is critical."""
     checks: int
     counts: dict[str, int]
-    """Pages, sections and questions looked at."""
-    findings: tuple[Finding, ...]
-    """Critical ones first."""
+    """Numbers of pages, sections and questions checked."""
+    findings: tuple[DataFinding, ...]
+    """Findings, critical ones first."""
 
 
 PAGE_CHECKS = (
-    Check("id", "unique", "critical", "page ids occur more than once; give every page its own"),
-    Check("id", "matches", "critical", "page ids are empty or hold white space or control characters; use `_`", WELL_FORMED_ID),
-    Check("id", "matches", "warning", "page ids hold quotes, backslashes or angle brackets; tool calls must escape them", PLAIN_ID),
-    Check(
+    DataCheck("id", "unique", "critical", "page ids occur more than once; give every page its own"),
+    DataCheck("id", "matches", "critical", "page ids are empty or hold white space or control characters; use `_`", WELL_FORMED_ID),
+    DataCheck("id", "matches", "warning", "page ids hold quotes, backslashes or angle brackets; tool calls must escape them", PLAIN_ID),
+    DataCheck(
         "look_alikes",
         "at_most",
         "warning",
         "page ids look the same as another one: composed otherwise (Unicode NFC, NFD), or characters that show nothing; rename one",
     ),
-    Check("title_chars", "at_least", "critical", "pages have no title; a search shows titles", 1),
-    Check("content_chars", "at_least", "critical", "pages are empty; fill or remove them", 1),
-    Check("sections", "at_least", "critical", "pages cannot be split into sections", 1),
-    Check("sections_with_text", "at_least", "warning", "pages hold headings but no text", 1),
-    Check("shared_section_ids", "at_most", "warning", "section ids equal those of another page; a `:` in page ids or headings does that"),
-    Check("content_chars", "at_most", "warning", f"pages are longer than {MAX_PAGE_CHARS:,} characters", MAX_PAGE_CHARS),
+    DataCheck("title_chars", "at_least", "critical", "pages have no title; a search shows titles", 1),
+    DataCheck("content_chars", "at_least", "critical", "pages are empty; fill or remove them", 1),
+    DataCheck("sections", "at_least", "critical", "pages cannot be split into sections", 1),
+    DataCheck("sections_with_text", "at_least", "warning", "pages hold headings but no text", 1),
+    DataCheck(
+        "shared_section_ids", "at_most", "warning", "section ids equal those of another page; a `:` in page ids or headings does that"
+    ),
+    DataCheck("content_chars", "at_most", "warning", f"pages are longer than {MAX_PAGE_CHARS:,} characters", MAX_PAGE_CHARS),
 )
 
 
 QUESTION_CHECKS = (
-    Check("id", "unique", "critical", "question ids occur more than once; give every question its own"),
-    Check("question_chars", "at_least", "critical", "questions are empty; fill or remove them", 1),
-    Check("answer_chars", "at_least", "critical", 'answers are empty; fill them, or write "I don\'t know" if there is none', 1),
-    Check("missing_pages", "at_most", "critical", "gold pages are not in the corpus; add the pages or remove the questions"),
-    Check("missing_sections", "at_most", "critical", "gold sections are not on their pages; compare them with the pages' headings"),
-    Check("answer_missing", "at_most", "critical", "the answer does not stand in the gold section; correct section or answer"),
-    Check("leaking", "at_most", "critical", "a gold page or entity is also gold in another split; build the corpus again"),
-    Check("near_duplicate", "at_most", "warning", "questions use the same words as another one"),
-    Check("question_chars", "at_most", "warning", f"questions are longer than {MAX_QUESTION_CHARS} characters", MAX_QUESTION_CHARS),
+    DataCheck("id", "unique", "critical", "question ids occur more than once; give every question its own"),
+    DataCheck("question_chars", "at_least", "critical", "questions are empty; fill or remove them", 1),
+    DataCheck("answer_chars", "at_least", "critical", 'answers are empty; fill them, or write "I don\'t know" if there is none', 1),
+    DataCheck("missing_pages", "at_most", "critical", "gold pages are not in the corpus; add the pages or remove the questions"),
+    DataCheck("missing_sections", "at_most", "critical", "gold sections are not on their pages; compare them with the pages' headings"),
+    DataCheck("answer_missing", "at_most", "critical", "the answer does not stand in the gold section; correct section or answer"),
+    DataCheck("leaking", "at_most", "critical", "a gold page or entity is also gold in another split; build the corpus again"),
+    DataCheck("near_duplicate", "at_most", "warning", "questions use the same words as another one"),
+    DataCheck("question_chars", "at_most", "warning", f"questions are longer than {MAX_QUESTION_CHARS} characters", MAX_QUESTION_CHARS),
 )
 
 
@@ -123,20 +127,20 @@ def validate_corpus(corpus_dir: Path) -> ValidationReport:
     """Check a materialised corpus.
 
     Raises:
-        CorpusError: the corpus cannot be read at all.
+        CorpusError: the corpus cannot be read.
     """
     manifest = read_manifest(corpus_dir)
     pages, questions = list(read_pages(corpus_dir)), list(read_questions(corpus_dir))
-    # Double ids are a finding; a library holds the first of each.
+    # Repeated ids are a finding; a library holds the first of each.
     library = Library({page.id: page for page in reversed(pages)}.values())
-    tables: dict[str, tuple[list[Row], tuple[Check, ...]]] = {
+    tables: dict[str, tuple[list[Row], tuple[DataCheck, ...]]] = {
         "pages": (page_rows(pages, library), PAGE_CHECKS),
         "questions": (question_rows(questions, library), QUESTION_CHECKS),
     }
     findings = [finding for table, (rows, checks) in tables.items() if rows for finding in _failed(table, rows, checks)]
     if manifest.dropped_questions:
         message = "questions were left out because their pages lie in two splits"
-        findings.append(Finding("split_by_page", "questions", "page_ids", "warning", manifest.dropped_questions, (), message))
+        findings.append(DataFinding("split_by_page", "questions", "page_ids", "warning", manifest.dropped_questions, (), message))
     findings.sort(key=lambda finding: ("critical", "warning", "info").index(finding.severity))
     return ValidationReport(
         digest=manifest.digest,
@@ -147,8 +151,9 @@ def validate_corpus(corpus_dir: Path) -> ValidationReport:
     )
 
 
-def find_skipped(skipped: Sequence[Skipped]) -> list[Finding]:
-    """Describe what of a folder was not taken, one finding a reason, warnings first; it belongs to a source, not to the corpus it gave."""
+def find_skipped(skipped: Sequence[Skipped]) -> list[DataFinding]:
+    """Describe the files of a folder that were left out, one finding per reason, warnings first. They belong to the source, not to the
+    corpus."""
     by_reason: dict[str, list[str]] = defaultdict(list)
     for item in skipped:
         by_reason[item.reason].append(item.path)
@@ -156,11 +161,11 @@ def find_skipped(skipped: Sequence[Skipped]) -> list[Finding]:
     for reason, paths in by_reason.items():
         severity: Severity = "info" if reason in ORDINARY else "warning"
         message = f"not taken: {reason}"
-        findings.append(Finding("documents_taken", "pages", "file", severity, len(paths), tuple(paths[:SAMPLE_IDS]), message))
+        findings.append(DataFinding("documents_taken", "pages", "file", severity, len(paths), tuple(paths[:SAMPLE_IDS]), message))
     return sorted(findings, key=lambda finding: finding.severity, reverse=True)
 
 
-def _failed(table: str, rows: list[Row], checks: Sequence[Check]) -> list[Finding]:
+def _failed(table: str, rows: list[Row], checks: Sequence[DataCheck]) -> list[DataFinding]:
     import pandas as pd
 
     findings = []
@@ -171,7 +176,7 @@ def _failed(table: str, rows: list[Row], checks: Sequence[Check]) -> list[Findin
         if not outcome.success:
             ids = dict.fromkeys(str(row["id"]) for row in outcome.result["unexpected_index_list"])
             findings.append(
-                Finding(
+                DataFinding(
                     expectation=outcome.expectation_config.type,
                     table=table,
                     column=check.column,
@@ -184,8 +189,8 @@ def _failed(table: str, rows: list[Row], checks: Sequence[Check]) -> list[Findin
     return findings
 
 
-def _outcomes(table: str, frame: "pd.DataFrame", checks: Sequence[Check]) -> list[Any]:
-    """Run the checks in an ephemeral context; results come back in no fixed order and are put in that of the checks."""
+def _outcomes(table: str, frame: "pd.DataFrame", checks: Sequence[DataCheck]) -> list[Any]:
+    """Run the checks in an ephemeral context; results arrive in any order and are sorted in the order of the checks."""
     import great_expectations as gx
     import great_expectations.expectations as gxe
     from great_expectations.data_context.types.base import ProgressBarsConfig
@@ -213,7 +218,7 @@ def _outcomes(table: str, frame: "pd.DataFrame", checks: Sequence[Check]) -> lis
 
 
 def page_rows(pages: Sequence[Page], library: Library) -> list[Row]:
-    """Describe each page in numbers."""
+    """Return numbers that describe each page."""
     owners = Counter(section.id for page in library.pages() for section in library.sections(page.id))
     looks = Counter(_looks(page_id) for page_id in {page.id for page in pages})
     rows: list[Row] = []
@@ -234,12 +239,12 @@ def page_rows(pages: Sequence[Page], library: Library) -> list[Row]:
 
 
 def _looks(name: str) -> str:
-    """Return what is seen of a name: characters composed, and without those that format text and show nothing."""
+    """Return the visible form of a name: composed characters, without invisible formatting characters."""
     return unicodedata.normalize("NFC", "".join(char for char in name if unicodedata.category(char) != "Cf"))
 
 
 def question_rows(questions: Sequence[tuple[Question, str]], library: Library) -> list[Row]:
-    """Describe each question in numbers: 1 where something is wrong with it, or how many things are."""
+    """Return numbers that describe each question: 1 for a problem, or the number of problems."""
     leaking = _leaking(questions)
     duplicates = _near_duplicates([question for question, _ in questions])
     return [
@@ -260,20 +265,20 @@ def question_rows(questions: Sequence[tuple[Question, str]], library: Library) -
 def _answer_is_missing(question: Question, library: Library) -> bool:
     if question.kind not in ANSWER_IN_SECTION_KINDS or not question.section_ids or question.answer == UNKNOWN_ANSWER:
         return False
-    if question.is_closed and len(question.section_ids) > 1:  # what several sections say decides between yes and no
+    if question.is_closed and len(question.section_ids) > 1:  # several sections together decide between yes and no
         return False
-    # In generated worlds the last hop holds the answer, as whole words. Elsewhere the order of sections may mean nothing, and
-    # people mark parts of words: in SQuAD "manual" stands in "manually".
+    # In generated worlds the last hop holds the answer, as whole words. Elsewhere the order of sections may be arbitrary, and
+    # annotators mark parts of words: in SQuAD "manual" occurs in "manually".
     is_plain = question.kind == "plain"
     gold = question.section_ids if is_plain else question.section_ids[-1:]
     texts = [section.text for section_id in gold if (section := library.section(section_id))]
     held = any(holds_answer(text, answer) or (is_plain and answer in text) for text in texts for answer in question.answers)
-    # A missing section is a finding of its own.
+    # A missing section is a separate finding.
     return bool(texts) and not held
 
 
 def _leaking(questions: Sequence[tuple[Question, str]]) -> set[str]:
-    """Return the questions one of whose gold pages or entities is gold in another split as well."""
+    """Return the questions with a gold page or entity that is also gold in another split."""
     splits: dict[str, set[str]] = defaultdict(set)
     for question, split in questions:
         for node in _gold(question):
@@ -286,7 +291,7 @@ def _gold(question: Question) -> list[str]:
 
 
 def _near_duplicates(questions: Sequence[Question]) -> set[str]:
-    """Return the questions that use the same words as another one, small words, order and repetition aside."""
+    """Return the questions with the same words as another one, apart from small words, order and repetition."""
     groups: dict[frozenset[str], list[str]] = defaultdict(list)
     for question in questions:
         groups[content_words(question.question)].append(question.id)

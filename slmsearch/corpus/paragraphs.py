@@ -1,13 +1,13 @@
-"""One paragraph a section (`corpus.sections: paragraphs`): pages rewritten so that every paragraph has a heading of its own.
+"""Sections of one paragraph (`corpus.sections: paragraphs`): pages rewritten so that every paragraph has a heading of its own.
 
-A small model reads a paragraph more easily than a page, and pages without headings have nothing else to choose from. The rewritten page is
-ordinary Markdown: section ids, passages, digests and index keys follow from it by the rules that hold for every page.
+A small model reads a paragraph more easily than a page, and a page without headings has no other sections. The rewritten page is ordinary
+Markdown: section ids, passages, digests and index keys follow from it by the usual rules.
 
-- Paragraphs end at blank lines outside code fences. One of more than `MAX_CHARS` characters is cut at sentences, one without
-  sentences at spaces; code is not cut.
-- A paragraph under a heading repeats it: `history`, `history_2`, `history_3`. Headings below the title are all of level two, so that no
-  section reaches over others.
-- One above all headings, or after the first under the title, is `paragraph_N`, counted through the page's lead.
+- Paragraphs end at blank lines outside code fences. One of more than `MAX_CHARS` characters is cut at sentences, one without sentences at
+  spaces; code is not cut.
+- A paragraph repeats the heading above it: `history`, `history_2`, `history_3`. All headings below the title have level two, so that no
+  section includes others.
+- A paragraph above all headings, or after the first under the title, is `paragraph_N`, counted through the page's lead.
 """
 
 import re
@@ -22,14 +22,14 @@ from slmsearch.corpus.questions import Question, content_words, holds_answer
 from slmsearch.corpus.sections import is_fence_end, outline, read_fence
 
 MAX_CHARS = 1500
-"""Characters of a paragraph; as many are shown at once (`SearcherConfig.max_section_chars`)."""
+"""Maximum length of a paragraph, in characters; the same as `SearcherConfig.max_section_chars`."""
 _BRACKETS = re.compile(r"\s*\([^()]*\)$")
-"""End of a title that tells it from others: "Ran (film)"; texts leave it out."""
+"""Part of a title that distinguishes it from others, as in "Ran (film)"; texts omit it."""
 _SENTENCE_END = re.compile(r"(?<=[.!?])[\"\u201d\u2019')\]]*\s+(?=[\"\u201c\u2018'(\[]*[A-Z\u00c0-\u00de0-9])|\n")
 
 
 def split_paragraphs(page: Page) -> Page:
-    """Return the page with a heading before every paragraph; a page without text stays as it is."""
+    """Return the page with a heading before every paragraph; a page without text is unchanged."""
     lines, headings = outline(page)
     blocks: list[str] = []
     first = next((line for line, _, _ in headings if line >= 0), len(lines))
@@ -54,7 +54,7 @@ def split_paragraphs(page: Page) -> Page:
 
 
 def _paragraphs(lines: list[str]) -> Iterator[str]:
-    """Yield the paragraphs of lines that hold no heading, long ones in pieces."""
+    """Yield the paragraphs of lines without headings, long ones in pieces."""
     waiting: list[str] = []
     fence = ""
     for line in [*lines, ""]:
@@ -68,7 +68,7 @@ def _paragraphs(lines: list[str]) -> Iterator[str]:
         elif mark and is_fence_end(mark, fence):
             fence = ""
         waiting.append(line)
-    if any(line.strip() for line in waiting):  # a fence that is never closed
+    if any(line.strip() for line in waiting):  # an unclosed fence
         yield "\n".join(waiting).strip("\n")
 
 
@@ -95,16 +95,15 @@ def _pieces(lines: list[str]) -> Iterator[str]:
 
 
 def place_questions(questions: list[Question], before: Library, after: Library) -> list[Question]:
-    """Find the paragraphs that questions mean which name sections, or only pages, of a corpus before it was split.
+    """Find the paragraphs that questions refer to when they name sections, or only pages, of the corpus before it was split.
 
-    - A named section stands for that of its paragraphs which holds the answer, or else for its first; sections of the split corpus are
-      taken as they are.
-    - Where one page is named, and one of its paragraphs alone holds the answer, that one is meant.
-    - Where several pages are named, one paragraph of each is meant. The page that holds the answer is read last, of several the one named
-      last; the others keep their order. Of a page that leads on, the paragraph is meant that names the next page's title, of several or
-      none the one that shares most words with the question, of equals the first. Yes and no stand nowhere: the pages keep their order.
+    - A named section becomes its paragraph with the answer, or else its first paragraph; sections of the split corpus are kept.
+    - If a question names one page, and one paragraph alone holds the answer, it refers to that paragraph.
+    - If a question names several pages, it refers to one paragraph of each. The page with the answer is read last; of several such pages
+      the one named last. The others keep their order. On each earlier page, the paragraph is the one with the next page's title; of several
+      or none, the one that shares most words with the question; of equals, the first. Yes and no occur nowhere: the pages keep their order.
 
-    A number of hops that was given stays: several may lead through one page.
+    A given number of hops is kept: several hops may lead through one page.
     """
     return [_place(question, before, after) for question in questions]
 
@@ -125,7 +124,7 @@ def _place(question: Question, before: Library, after: Library) -> Question:
 
 
 def _path(question: Question, sections: dict[str, list[Section]], after: Library) -> list[Section]:
-    """Return a paragraph of each gold page, the one with the answer last; none where no page states it, or one is not there."""
+    """Return a paragraph of each gold page, the one with the answer last; empty if no page states the answer, or a page is missing."""
     holding = [] if question.is_closed else _holding(question, [section for found in sections.values() for section in found])
     if not all(sections.values()) or not (holding or question.is_closed):
         return []
@@ -146,7 +145,7 @@ def _path(question: Question, sections: dict[str, list[Section]], after: Library
 
 
 def _paragraph(question: Question, section_id: str, before: Library, after: Library) -> str:
-    """Return the id of the paragraph that holds the answer; where none does, the given one or else the section's first."""
+    """Return the id of the paragraph with the answer; without one, the given id or else the section's first paragraph."""
     named, whole = after.section(section_id), before.section(section_id)
     inside = [] if named is None else [named]
     if whole:
@@ -157,7 +156,7 @@ def _paragraph(question: Question, section_id: str, before: Library, after: Libr
 
 
 def find_paragraph(paragraph: str, answers: Sequence[str], sections: list[Section]) -> str | None:
-    """Return the id of the section that holds a paragraph: the shortest that holds all of it, else the first part of it with an answer."""
+    """Return the id of the section with a paragraph: the shortest that holds all of it, else its first part with an answer."""
     wanted = _squeezed(paragraph)
     texts = {section.id: _squeezed_body(section) for section in sections}
     if whole := [name for name, text in texts.items() if wanted and wanted in text]:
@@ -172,7 +171,7 @@ def _squeezed_body(section: Section) -> str:
 
 
 def _holding(question: Question, sections: list[Section]) -> list[Section]:
-    """Return the sections that hold an answer as whole words, in any case and spacing; where there is none, those that hold it at all."""
+    """Return the sections with an answer as whole words, in any case and spacing; without one, those that contain it at all."""
     answers = [answer for answer in map(_squeezed, question.answers) if answer]
     words = [re.compile(rf"(?<!\w){re.escape(answer)}(?!\w)", re.IGNORECASE) for answer in answers]
     texts = [(section, _squeezed(_body(section))) for section in sections]
@@ -181,7 +180,7 @@ def _holding(question: Question, sections: list[Section]) -> list[Section]:
 
 
 def _body(section: Section) -> str:
-    """The section's text without its heading line."""
+    """Return the section's text without its heading line."""
     return section.text.partition("\n")[2] if section.text.startswith("#") else section.text
 
 

@@ -1,10 +1,10 @@
-"""From a row of a file to a page or a question, and back: every accepted spelling of a field, and errors that name the row.
+"""Conversion of rows of a file to pages and questions, and back: every accepted spelling of a field, and errors that name the row.
 
-Questions come in three spellings: the project's own (`page_ids`, `section_ids`); the SQuAD pack's (`page_id` and `section` = k,
-the k-th `##` heading counted from 1); and wiki-trivia's (`filename`, from which the page id is made). Other fields are ignored.
+Questions come in three spellings: the project's own (`page_ids`, `section_ids`); the SQuAD pack's (`page_id` and `section` = k, the k-th
+`##` heading counted from 1); and wiki-trivia's (`filename`, which gives the page id). Other fields are ignored.
 
-`answer` may be a list, as in NQ-open: its first is the answer, the others are aliases.
-`answerable: false` makes "I don't know" the answer, as in MuSiQue, whose unanswerable rows still name the answer that was taken out.
+`answer` may be a list, as in NQ-open: the first is the answer, the others are aliases. `answerable: false` makes "I don't know" the answer,
+as in MuSiQue, whose unanswerable rows still name the removed answer.
 """
 
 import json
@@ -19,11 +19,11 @@ from slmsearch.keys import content_key
 
 Row = Mapping[str, Any]
 SectionsOf = Callable[[str], list[Section]]
-"""Sections of a page by its id; empty if there is no such page."""
+"""Function that returns the sections of a page by its id; empty if there is no such page."""
 
 
 def parse_page(row: Row, where: str) -> Page:
-    """Read a page from a row of `id`, `title`, `content` and, where it has that, `metadata`; messages name `where` it stands.
+    """Parse a page from a row of `id`, `title`, `content` and optional `metadata`; errors give its location `where`.
 
     Raises:
         CorpusError: a field is missing or of a wrong type.
@@ -34,20 +34,20 @@ def parse_page(row: Row, where: str) -> Page:
 
 
 def write_rows(file: IO[bytes], rows: Iterable[Mapping[str, object]]) -> None:
-    """Write rows as JSON, one a line."""
+    """Write rows as JSON, one per line."""
     file.writelines(json.dumps(row, ensure_ascii=False).encode() + b"\n" for row in rows)
 
 
 def page_row(page: Page) -> dict[str, object]:
-    """Return what `parse_page` reads."""
+    """Return the row from which `parse_page` reads a page."""
     row: dict[str, object] = {"id": page.id, "title": page.title, "content": page.content}
     return row | {"metadata": dict(page.metadata)} if page.metadata else row
 
 
 def parse_question(row: Row, where: str, sections_of: SectionsOf) -> Question:
-    """Read a question from a row, in any of the three spellings.
+    """Parse a question from a row, in any of the three spellings.
 
-    Pages and sections that do not exist are kept as they are: validation reports them with all their ids.
+    Ids of missing pages and sections are kept: validation reports them all.
 
     Raises:
         CorpusError: a field is missing or of a wrong type.
@@ -58,7 +58,7 @@ def parse_question(row: Row, where: str, sections_of: SectionsOf) -> Question:
     section_ids = _section_ids(row, where, page_ids, sections_of)
     hops, kind = _get(row, "hops", where, int), _text(row, "kind", where) if row.get("kind") is not None else "plain"
     if row.get("id") is None:
-        # The same content has the same id in every order of the file.
+        # The id depends on the content alone, not on the order of the file.
         question_id = f"q-{content_key(question=question, answer=answer, pages=page_ids, sections=section_ids)[:12]}"
     else:
         question_id = _label(row, "id", where)
@@ -74,12 +74,12 @@ def parse_question(row: Row, where: str, sections_of: SectionsOf) -> Question:
         hops=len(section_ids) if hops is None else hops,
         kind=kind if is_answerable else UNANSWERABLE,
         entities=_labels(row, "entities", where),
-        source=_text(row, "source", where) if isinstance(row.get("source"), str) else "",  # elsewhere it may be anything
+        source=_text(row, "source", where) if isinstance(row.get("source"), str) else "",  # other data sets may store anything there
     )
 
 
 def _answers(row: Row, where: str) -> tuple[str, ...]:
-    """Return the right answers; a list, as in NQ-open, holds several that are equally right."""
+    """Return the right answers; a list, as in NQ-open, holds several equally right ones."""
     if not isinstance(row.get("answer"), list):
         return (_label(row, "answer", where),)
     answers = _labels(row, "answer", where)
@@ -94,7 +94,7 @@ def _page_ids(row: Row, where: str) -> tuple[str, ...]:
     if row.get("page_id") is not None:
         return (_label(row, "page_id", where),)
     if row.get("filename") is not None:
-        # Wiki-trivia's page ids are its file names so written.
+        # Wiki-trivia's page ids are its file names in this form.
         return (_text(row, "filename", where).removesuffix(".md").lower().replace(" ", "_"),)
     return ()
 
@@ -112,7 +112,7 @@ def _section_ids(row: Row, where: str, page_ids: tuple[str, ...], sections_of: S
 
 
 def _label(row: Row, field: str, where: str) -> str:
-    """Return an id or an answer; numbers are taken as they are written."""
+    """Return an id or an answer; numbers keep their spelling."""
     return _cleaned(_get(row, field, where, str, int, float, required=True), field, where)
 
 
@@ -129,7 +129,7 @@ def _text(row: Row, field: str, where: str) -> str:
 
 
 def _flag(row: Row, field: str, where: str) -> bool:
-    """Return a truth value; a row without it is true."""
+    """Return a truth value; a missing one is true."""
     value = row.get(field, True)
     if value is not None and not isinstance(value, bool):
         raise CorpusError(f"{where}: field {field!r} must be true or false, not {json.dumps(value, default=str)[:40]}")
@@ -153,7 +153,7 @@ def _get(row: Row, field: str, where: str, *types: type, required: bool = False)
         if required:
             raise CorpusError(f"{where}: field {field!r} is missing; it holds {', '.join(sorted(map(str, row))) or 'nothing'}")
         return None
-    # True is an int to Python, but nobody means it as one.
+    # True is an int to Python, but not a valid number here.
     if isinstance(value, bool) or not isinstance(value, types):
         raise CorpusError(f"{where}: field {field!r} must be {' or '.join(t.__name__ for t in types)}, not {type(value).__name__}")
     return value

@@ -1,15 +1,15 @@
-"""Splitting a page's Markdown into sections with stable ids.
+"""Sections of a page's Markdown, with stable ids.
 
 The scheme is that of verifiers' `wiki_search` environment (a heading is any line that starts with `#`, its id is
-`page_id:normalised_heading`), so ids made there stay valid, with its traps fixed:
+`page_id:normalised_heading`), so its ids stay valid, with corrections:
 
 - a repeated heading gets `_2`, `_3` ... instead of sharing an id; the first one keeps the plain id;
-- `#` inside a code fence is no heading;
-- a section reaches over its sub-sections; only the title section holds just the lead;
+- `#` inside a code fence is not a heading;
+- a section includes its sub-sections; only the title section holds just the lead;
 - text above the first heading belongs to the title section instead of being unreachable;
-- `page_id:full` stands for the whole page only where there is no heading, so a heading named "Full" can be read.
+- `page_id:full` is the whole page only on a page without headings, so a heading named "Full" can be read.
 
-Not covered: headings underlined with `===` or `---`, and HTML headings; they are text.
+Headings underlined with `===` or `---`, and HTML headings, are not supported; they are text.
 """
 
 import re
@@ -21,18 +21,18 @@ FULL_PAGE = "full"
 """Last part of the only section id of a page without headings."""
 FULL_PAGE_HEADING = "Full Page"
 
-# A fence may stand in a list item or a quotation, so markers and any indentation may come before it.
+# A fence may be in a list item or a quotation, so markers and any indentation may precede it.
 _FENCE = re.compile(r"^[\s>]*(?:(?:[-*+]|\d{1,9}[.)])\s+)*(?P<fence>`{3,}(?=[^`]*$)|~{3,})(?P<info>.*)$")
 _WHITESPACE = re.compile(r"\s")
 
 
 def normalise_heading(text: str) -> str:
-    """Turn a heading into the part of a section id that follows the page id: lower case, `_` for white space."""
+    """Convert a heading to the part of a section id after the page id: lower case, `_` for white space."""
     return _WHITESPACE.sub("_", text.strip().lower())
 
 
 def split_sections(page: Page) -> list[Section]:
-    """Split a page at its headings; the title section comes first, and every line with text is in some section."""
+    """Split a page at its headings; the title section is first, and every line with text is in some section."""
     lines, headings = outline(page)
     if not headings:
         return [Section(f"{page.id}:{FULL_PAGE}", page.id, FULL_PAGE_HEADING, 0, page.content.strip())]
@@ -47,23 +47,23 @@ def split_sections(page: Page) -> list[Section]:
 
 
 def own_texts(page: Page) -> list[str]:
-    """Return each section's text up to the next heading of any level, without its heading line: no line occurs twice.
+    """Return each section's text up to the next heading of any level, without its heading line, so that no line occurs twice.
 
-    In the order of `split_sections`.
+    The order is that of `split_sections`.
     """
     lines, headings = outline(page)
     if not headings:
         return [page.content.strip()]
     ends = [start for start, _, _ in headings[1:]] + [len(lines)]
     texts = [_text(lines, start + 1, end) for (start, _, _), end in zip(headings, ends, strict=True)]
-    # The preamble stands above the first heading, or is all there is under the page's own title.
+    # The preamble is above the first heading, or is the whole text under the page's own title.
     first = headings[0][0]
     texts[0] = _text(lines, 0, ends[0]) if first < 0 else f"{_text(lines, 0, first)}\n{texts[0]}".strip()
     return texts
 
 
 def outline(page: Page) -> tuple[list[str], list[tuple[int, int, str]]]:
-    """Return a page's lines and its headings; where no `#` heading stands above the lead, the page's title does, at line -1."""
+    """Return a page's lines and its headings; without a `#` heading above the lead, the page's title is one, at line -1."""
     lines = page.content.split("\n")
     headings = list(_headings(lines))
     if headings and headings[0][1] != 1 and _text(lines, 0, headings[0][0]):
@@ -77,12 +77,12 @@ def read_fence(line: str) -> re.Match[str] | None:
 
 
 def is_fence_end(match: re.Match[str], fence: str) -> bool:
-    """Tell whether such a line closes a fence: only the same mark, at least as long and with nothing behind it, does."""
+    """Return True if such a line closes a fence: the same mark, at least as long, and no text after it."""
     return match["fence"].startswith(fence) and not match["info"].strip()
 
 
 def _headings(lines: list[str]) -> Iterator[tuple[int, int, str]]:
-    """Yield line number, level and text of every heading; a line of nothing but `#` has no name and is none."""
+    """Yield line number, level and text of every heading; a line of only `#` has no name and is not one."""
     fence = ""
     for number, line in enumerate(lines):
         match = read_fence(line)
@@ -98,7 +98,7 @@ def _headings(lines: list[str]) -> Iterator[tuple[int, int, str]]:
 
 
 def _unique_ids(page_id: str, headings: list[str]) -> list[str]:
-    """Make one id per heading; suffixes never take an id that another heading has by its own name."""
+    """Create one id per heading; a suffix never takes the plain id of another heading."""
     names = [normalise_heading(heading) for heading in headings]
     own, taken = set(names), set[str]()
     ids = []

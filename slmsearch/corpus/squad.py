@@ -1,7 +1,8 @@
-"""Rows of SQuAD's kind: `title`, one paragraph of that article as `context`, a `question` on it, and as `answers.text` what people marked.
+"""Rows in SQuAD's form: `title`, one paragraph of that article as `context`, a `question` on it, and the annotators' answers as
+`answers.text`.
 
-The rows of a title become one page: under `# Title` its distinct paragraphs in their order, `SECTION_PARAGRAPHS` to a `## Section k`, since
-the article's own headings are not in the rows. Rows of any other kind stay as they are.
+The rows of a title become one page: its distinct paragraphs in order under `# Title`, `SECTION_PARAGRAPHS` per `## Section k`, since the
+rows lack the article's own headings. Rows of any other kind are unchanged.
 """
 
 import re
@@ -20,7 +21,7 @@ _IN_NO_ID = re.compile(r"[\s:]")
 
 
 def join_pages(rows: Iterable[tuple[Row, str]]) -> Iterator[tuple[Row, str]]:
-    """Yield pages, one for all rows of a title, and where the first of them stands."""
+    """Yield one page for all rows of a title, with the location of the first row."""
     titles: dict[str, tuple[str, str]] = {}
     paragraphs: dict[str, dict[str, None]] = {}
     for row, where in rows:
@@ -38,14 +39,14 @@ def join_pages(rows: Iterable[tuple[Row, str]]) -> Iterator[tuple[Row, str]]:
 
 
 def place_answers(rows: Iterable[tuple[Row, str]], pages: list[Page], by_paragraph: bool) -> Iterator[tuple[Row, str]]:
-    """Yield questions with answer, aliases, page and section, and where they stand; rows with a blank question are left out.
+    """Yield questions with answer, aliases, page and section, and their locations; rows with a blank question are left out.
 
-    The answer is what most people marked, of equally many the first. Where nobody marked one, there is none to find.
+    The answer is the one that most annotators marked, on a tie the first. Without a marked answer the question is unanswerable.
 
     Args:
-        rows: of any kind.
-        pages: on which the sections are looked for; the section that holds the paragraph is meant.
-        by_paragraph: whether every paragraph of the pages will be a section of its own (`corpus.sections: paragraphs`).
+        rows: rows of any kind.
+        pages: pages in which the section with the paragraph is searched.
+        by_paragraph: True if every paragraph of the pages becomes a section of its own (`corpus.sections: paragraphs`).
     """
     library: Library | None = None
     for row, where in rows:
@@ -75,6 +76,6 @@ def _is_squad(row: Row) -> bool:
 
 
 def _name(title: str) -> tuple[str, str]:
-    """Return the page's id and title; some versions of the set write titles as in addresses, `Fr%C3%A9d%C3%A9ric_Chopin`."""
+    """Return the page's id and title; some versions of the set encode titles as in URLs, `Fr%C3%A9d%C3%A9ric_Chopin`."""
     title = unquote(title).replace("_", " ").strip()
     return _IN_NO_ID.sub("_", title.lower()), title

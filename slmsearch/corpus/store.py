@@ -1,10 +1,10 @@
-"""Materialised corpora: immutable directories named by the digest of what they hold.
+"""Materialised corpora: immutable directories named by the digest of their content.
 
 - `<digest>/pages.jsonl` and `<digest>/questions.jsonl`: one row each, questions with their split;
 - `<digest>/manifest.json`: written last; a corpus without it does not exist;
-- `sources/documents-<key>.lines`: what parsers made of a folder's files;
-- `sources/<key>.json`: which digest a configured source gave, so that it is not generated or read again, and which files of it were
-  not taken.
+- `sources/documents-<key>.lines`: cache of a folder's parsed files;
+- `sources/<key>.json`: digest of the corpus from a configured source, so that it is not generated or read again, and the files that were
+  left out.
 """
 
 import json
@@ -35,35 +35,35 @@ REMEDY = "build it again with `slmsearch setup`"
 
 @dataclass(frozen=True, slots=True)
 class CorpusManifest:
-    """What a materialised corpus holds and where it came from."""
+    """Content and source of a materialised corpus."""
 
     digest: str
     pages_digest: str
-    """Of the pages alone: an index depends on them, not on questions."""
+    """Digest of the pages alone: an index depends on them, not on questions."""
     questions_digest: str
     pages: int
     questions: dict[str, int]
-    """Questions by split."""
+    """Number of questions by split."""
     dropped_questions: int
-    """Questions left out because their pages lie in two splits."""
+    """Number of questions left out because their pages are in two splits."""
     split_seed: int
     source: dict[str, object]
-    """The configuration it was first built from."""
+    """Configuration it was first built from."""
     origin: dict[str, str] | None = None
-    """`licence` and `attribution` of its texts, where they are known."""
+    """`licence` and `attribution` of its texts, if known."""
     format_version: int = FORMAT_VERSION
 
 
 def build_corpus(
     config: CorpusConfig, corpora_dir: Path, skipped: list[Skipped] | None = None, progress: Callable[[int, int], None] | None = None
 ) -> str:
-    """Materialise the configured corpus and return its digest; one that is there already is found, not made again.
+    """Materialise the configured corpus and return its digest; an existing one is not built again.
 
-    Each file of a folder that was not taken is added to `skipped`, also when the corpus was made earlier. `progress` is told of the files
-    of a folder that are read.
+    Each file of a folder that was left out is added to `skipped`, also if the corpus already exists. `progress` is called for the files of
+    a folder that are read.
 
     Raises:
-        CorpusError: a source is missing or broken, or the corpus cannot be written; nothing half-written stays.
+        CorpusError: a source is missing or broken, or the corpus cannot be written; no partial corpus remains.
     """
     skipped = [] if skipped is None else skipped
 
@@ -83,14 +83,14 @@ def store_corpus(
     """Materialise pages and questions from any source and return their digest.
 
     Args:
-        config: what the manifest says of the source.
+        config: description of the source for the manifest.
         corpora_dir: parent of materialised corpora.
-        load: loads them; not called where the key of `parts` is remembered and the corpus it gave is still whole.
-        parts: everything that decides what `load` would give; None where that cannot be known.
-        skipped: what `load` did not take, which it adds to; filled from memory where `load` is not called.
+        load: loads them; not called if the corpus of the same `parts` is stored and intact.
+        parts: everything that decides the result of `load`; None if unknown.
+        skipped: list to which `load` adds files that it leaves out; filled from the stored list if `load` is not called.
 
     Raises:
-        CorpusError: the source is missing or broken, or the corpus cannot be written; nothing half-written stays.
+        CorpusError: the source is missing or broken, or the corpus cannot be written; no partial corpus remains.
     """
     skipped = [] if skipped is None else skipped
     key = content_key(**parts) if parts else None
@@ -111,10 +111,10 @@ def store_corpus(
 
 
 def load_questions(corpora_dir: Path, digest: str) -> dict[str, list[Question]]:
-    """Load the questions of a materialised corpus by split, each in corpus order; every split is there, if only empty.
+    """Load the questions of a materialised corpus by split, each in corpus order; every split is present, even if empty.
 
     Raises:
-        CorpusError: the corpus is missing, half-written or changed since it was made.
+        CorpusError: the corpus is missing, incomplete or changed since it was built.
     """
     directory = corpora_dir / digest
     manifest = read_manifest(directory)
@@ -127,10 +127,10 @@ def load_questions(corpora_dir: Path, digest: str) -> dict[str, list[Question]]:
 
 
 def read_manifest(directory: Path) -> CorpusManifest:
-    """Read the manifest of a materialised corpus.
+    """Load the manifest of a materialised corpus.
 
     Raises:
-        CorpusError: there is none, or it cannot be read.
+        CorpusError: the manifest is missing or cannot be read.
     """
     try:
         manifest = CorpusManifest(**json.loads((directory / MANIFEST).read_text(encoding="utf-8")))
@@ -144,7 +144,7 @@ def read_manifest(directory: Path) -> CorpusManifest:
 
 
 def read_pages(directory: Path) -> Iterator[Page]:
-    """Read the pages of a materialised corpus in corpus order.
+    """Load the pages of a materialised corpus in corpus order.
 
     Raises:
         CorpusError: a row is damaged.
@@ -154,7 +154,7 @@ def read_pages(directory: Path) -> Iterator[Page]:
 
 
 def read_questions(directory: Path) -> Iterator[tuple[Question, str]]:
-    """Read the questions of a materialised corpus, each with its split.
+    """Load the questions of a materialised corpus, each with its split.
 
     Raises:
         CorpusError: a row is damaged.
@@ -206,7 +206,7 @@ def _digest(pages_digest: str, questions_digest: str, split_seed: int) -> str:
 
 
 def is_complete(directory: Path) -> bool:
-    """Tell whether a directory holds a complete corpus, its rows as they were written."""
+    """Return True if a directory holds a complete corpus whose rows are unchanged."""
     try:
         manifest = read_manifest(directory)
         made = _digest(file_key(directory / PAGES), file_key(directory / QUESTIONS), manifest.split_seed)
@@ -216,7 +216,7 @@ def is_complete(directory: Path) -> bool:
 
 
 def _remembered(corpora_dir: Path, key: str) -> tuple[str, list[Skipped]] | None:
-    """Return the digest a source gave before and what of it was not taken, if that corpus is still there and whole."""
+    """Return the stored digest of a source and the files it left out, if that corpus still exists and is intact."""
     try:
         record = json.loads((corpora_dir / SOURCES / f"{key}.json").read_text(encoding="utf-8"))
         digest, skipped = record["digest"], [Skipped(**item) for item in record["skipped"]]

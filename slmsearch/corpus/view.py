@@ -1,4 +1,4 @@
-"""A corpus as it would be without some sections, or with another fact in them. Pages and index version stay as they are."""
+"""Views of a corpus without some sections, or with another fact in them. Pages and index version are unchanged."""
 
 import re
 from collections.abc import Iterable
@@ -9,22 +9,22 @@ from slmsearch.corpus.pages import Section
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What is different."""
+    """Changes to a corpus."""
 
     hidden: tuple[str, ...] = ()
-    """Sections that are not there; a page without any is not there either."""
+    """Hidden sections; a page without any visible section is hidden too."""
     old: tuple[str, ...] = ()
-    """Names of one fact, which reads `new` wherever it stands as whole words."""
+    """Names of one fact, each replaced by `new` as whole words."""
     new: str = ""
 
     def show(self, sections: Iterable[Section]) -> list[Section]:
-        """Return a page's sections as they are seen."""
+        """Return a page's sections with the changes."""
         sections = list(sections)
         gone = [section.text for section in sections if section.id in self.hidden and section.text]
         return [replace(section, text=self._edit(section.text, gone)) for section in sections if section.id not in self.hidden]
 
     def _edit(self, text: str, gone: list[str]) -> str:
-        for part in gone:  # a section holds the text of those under it
+        for part in gone:  # a section includes the text of its sub-sections
             text = text.replace(part, "")
         return self._fact().sub(lambda _: self.new, text) if self.old else text
 

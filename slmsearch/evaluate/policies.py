@@ -1,11 +1,8 @@
-"""What can be evaluated: the names of policies, how they are parsed, and what each is made of.
+"""Policies that can be evaluated: their names, a parser of them, and the inputs of each.
 
     untrained                     the configured model without an adapter
     trained                       the configured model with the configured adapter
-    random, retrieve-then-answer  baselines without a model
-    worker-alone, plan-is-question, plans-shuffled
-                                  controls of the planner: everything left to the worker, the problem itself as the only part, and
-                                  the plans of an evaluation dealt out to other problems
+    a baseline's name             a policy without a model, one of the environment's `controls`
     openai:<model>@<base_url>     a served model
     a path or Hub id              another model, or a LoRA adapter of the configured one
 
@@ -16,15 +13,12 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from slmsearch.config import EvaluateConfig, PolicyConfig
-from slmsearch.environments.planner.planner_environment import PlannerEnvironment
-from slmsearch.environments.searcher.searcher_environment import RANDOM, RETRIEVE_THEN_ANSWER, SearcherEnvironment
 from slmsearch.errors import ConfigError
 from slmsearch.foreign import without_credentials
 from slmsearch.models.hashes import model_hash, trained_policy
 from slmsearch.sampling.openai_sampler import WHOLE
 
 TRAINED, UNTRAINED = "trained", "untrained"
-BASELINES = (*SearcherEnvironment.baselines, *PlannerEnvironment.baselines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,17 +26,17 @@ class PolicySpec:
     """A policy to evaluate."""
 
     name: str
-    """As it stands in tables."""
+    """Name in tables."""
     policy: PolicyConfig | None
-    """The model and its adapter; None for a baseline without a model, which `name` then names."""
-    plans_of: str = ""
-    """A control made of another evaluation's episodes (`plans-shuffled`): key of that evaluation."""
+    """Model and adapter; None for a baseline without a model, which has its own `name`."""
+    made_of: str = ""
+    """Key of the evaluation from whose episodes a derived control is made; empty for all others."""
     night: str = ""
-    """Night it is played in; part of the key, so that what was stored in another is played again."""
+    """Night it is played in; part of the key, so that another night plays it again."""
 
 
-def parse_policy(spec: str, config: PolicyConfig, baselines: Collection[str] = BASELINES) -> PolicySpec:
-    """Parse a policy's name as a user writes it, in one of the forms above; device and dtype are those configured for other models, too.
+def parse_policy(spec: str, config: PolicyConfig, baselines: Collection[str]) -> PolicySpec:
+    """Parse a policy's name in one of the forms above; other models use the configured device and dtype, too.
 
     Raises:
         ConfigError: the name is empty or malformed, or `trained` is asked for without an adapter.
@@ -58,18 +52,16 @@ def parse_policy(spec: str, config: PolicyConfig, baselines: Collection[str] = B
     if spec.startswith("openai:"):
         return _parse_served(spec, config)
     if not spec.strip():
-        raise ConfigError(f"policy name is empty; use {UNTRAINED}, {TRAINED}, {RANDOM}, {RETRIEVE_THEN_ANSWER}, a path or a Hub id")
+        raise ConfigError(f"policy name is empty; use {', '.join((UNTRAINED, TRAINED, *baselines))}, a path or a Hub id")
     name = spec.rstrip("/").rpartition("/")[2]
     return PolicySpec(name, trained_policy(config, spec))
 
 
 def describe_policy(spec: PolicySpec, evaluate: EvaluateConfig) -> dict[str, object]:
-    """Say what a policy is made of: content hashes for local files, names for what is served. Part of every evaluation key."""
+    """Return the inputs of a policy: content hashes for local files, names for served models. Part of every evaluation key."""
     policy = spec.policy
-    if policy is None and spec.plans_of:
-        return {"baseline": spec.name, "plans_of": spec.plans_of, "seed": evaluate.seed}
     if policy is None:
-        return {"baseline": spec.name, "seed": evaluate.seed if spec.name == RANDOM else None}
+        return {"baseline": spec.name, "made_of": spec.made_of, "seed": evaluate.seed}
     template = {"chat_template_kwargs": policy.chat_template_kwargs} if policy.chat_template_kwargs else {}
     if policy.base_url:
         return {"served": policy.model, "base_url": without_credentials(policy.base_url), "sampling": WHOLE, **template}

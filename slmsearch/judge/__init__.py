@@ -1,6 +1,6 @@
-"""Who decides whether an answer is right: exact match, or a language model where exact match fails.
+"""Judges that decide whether an answer is right: by exact match, or by a language model if exact match fails.
 
-Search metrics and statistics lie in `evaluate/`, the trained signal in `environments/searcher/reward.py`.
+Search metrics and statistics are in `evaluate/`, the reward is in `environments/searcher/reward.py`.
 """
 
 from slmsearch.judge.exact import EagerJudge, ExactJudge, Judge, Verdict

@@ -1,7 +1,7 @@
-"""Verdicts on disk, so that no judge is asked the same twice.
+"""Cache of verdicts on disk, so that no judge answers the same question twice.
 
-One SQLite file in WAL mode, shared by processes; what was stored survives a kill. Only verdicts are stored, never outages. The file
-must lie on a disk of this machine: WAL does not work over a network file system.
+The cache is one SQLite file in WAL mode, shared by processes; stored verdicts survive a kill. Outages are never stored. The file must be on
+a local disk: WAL does not work over a network file system.
 """
 
 import json
@@ -21,9 +21,9 @@ from slmsearch.errors import JudgeError
 R = TypeVar("R")
 
 FILE = Path("judge") / "verdicts.sqlite"
-"""Where it lies under the data directory."""
+"""Path of the file under the data directory."""
 BUSY_S = 30.0
-"""Longest wait for another process that writes."""
+"""Maximum wait for another writing process, in seconds."""
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS verdicts (
     key TEXT PRIMARY KEY,
@@ -40,7 +40,7 @@ _NOW = "CAST(strftime('%s', 'now') AS INTEGER)"
 
 @dataclass(frozen=True, slots=True)
 class StoredVerdict:
-    """A verdict under its key, with what a person needs who looks into the file."""
+    """Verdict with its key and the texts that a person needs to read the file."""
 
     key: str
     correct: bool
@@ -55,17 +55,17 @@ class StoredVerdict:
 class VerdictCache:
     """Verdicts by content key; safe to use from several threads and processes.
 
-    Every method raises a `JudgeError` where the file cannot be read or written.
+    Every method raises a `JudgeError` if the file cannot be read or written.
     """
 
     def __init__(self, path: Path) -> None:
-        """Name the file; it is made on first use."""
+        """Set the path of the file; the first use creates it."""
         self.path = path
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
 
     def find(self, keys: Sequence[str]) -> dict[str, bool]:
-        """Look verdicts up, all in one query; what is not there is left out."""
+        """Return the stored verdicts, in one query; unknown keys are left out."""
         if not keys:
             return {}
         query = "SELECT key, correct FROM verdicts WHERE key IN (SELECT value FROM json_each(?))"
@@ -73,7 +73,7 @@ class VerdictCache:
         return {key: bool(correct) for key, correct in rows}
 
     def store(self, verdicts: Sequence[StoredVerdict]) -> None:
-        """Store verdicts; one that is there already stays."""
+        """Store verdicts; existing ones are kept."""
         insert = (
             "INSERT INTO verdicts (key, correct, judge, question, answers, answer, at) "
             f"VALUES (?, ?, ?, ?, ?, ?, {_NOW}) ON CONFLICT (key) DO NOTHING"
@@ -86,12 +86,12 @@ class VerdictCache:
         self._run(write)
 
     def count(self, before_s: float = inf) -> int:
-        """Count the verdicts that were given before a time, in seconds since the epoch."""
+        """Count the verdicts given before a time, in seconds since the epoch."""
         query = "SELECT count(*) FROM verdicts WHERE at < ?"
         return int(self._run(lambda connection: connection.execute(query, (before_s,)).fetchone()[0]))
 
     def forget(self, before_s: float) -> None:
-        """Delete the verdicts that were given before a time, in seconds since the epoch, and give their space back."""
+        """Delete the verdicts given before a time, in seconds since the epoch, and free their space."""
 
         def delete(connection: sqlite3.Connection) -> None:
             with connection:
@@ -114,7 +114,7 @@ class VerdictCache:
 
     def _open(self) -> sqlite3.Connection:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        # Switching a new file to WAL does not wait for others that are about to do the same.
+        # Switching a new file to WAL does not wait for other processes that do the same.
         with FileLock(self.path.with_suffix(".lock"), timeout=BUSY_S):
             connection = sqlite3.connect(self.path, timeout=BUSY_S, check_same_thread=False)
             try:
@@ -122,7 +122,7 @@ class VerdictCache:
                 connection.execute("PRAGMA synchronous = NORMAL")
                 with connection:
                     connection.execute(_SCHEMA)
-                    if "at" not in {column[1] for column in connection.execute("PRAGMA table_info(verdicts)")}:  # made before it had one
+                    if "at" not in {column[1] for column in connection.execute("PRAGMA table_info(verdicts)")}:  # older file
                         connection.execute("ALTER TABLE verdicts ADD COLUMN at INTEGER NOT NULL DEFAULT 0")
                         connection.execute(f"UPDATE verdicts SET at = {_NOW}")
             except sqlite3.Error:

@@ -1,7 +1,7 @@
-"""The servers that judges run on: Ollama by its own API, everything else by OpenAI's.
+"""Clients of judge servers: Ollama by its own API, all others by OpenAI's.
 
-A client asks for a short reply without thoughts. Where that does not come whole, it asks once more, in another way: with thoughts and with
-room for them. Whether the same request may help is said by the error (`ServerError.passing`); repeating it is `judge/llm.py`'s business.
+A client requests a short reply without thoughts. If the reply is incomplete, it asks once more, with thoughts and room for them. The error
+says whether the same request may succeed later (`ServerError.passing`); `judge/llm.py` repeats it.
 """
 
 from dataclasses import dataclass
@@ -17,27 +17,27 @@ DEFAULT_URLS = {"ollama": "http://127.0.0.1:11434", "openai": "http://127.0.0.1:
 PASSING_STATUS = frozenset({408, 425, 429})
 """HTTP statuses below 500 after which the same request may succeed."""
 KEEP_ALIVE = {True: "30m", False: "1m"}
-"""How long Ollama keeps the model after its last reply where `judge.loaded` is `always`, and where not: the sampling of one turn."""
+"""Time that Ollama keeps the model after its last reply: True if `judge.loaded` is `always`, else the time to sample one turn."""
 THOUGHT_TIMES = 5
-"""A reply with thoughts may take so many times `judge.timeout_s`."""
+"""Factor on `judge.timeout_s` for a reply with thoughts."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplyForm:
-    """What a model is to write."""
+    """Form of a model's reply."""
 
     name: str
     schema: dict[str, Any]
     """JSON schema, for servers that can enforce one."""
     max_tokens: int
-    """Without thoughts."""
+    """Maximum number of tokens, without thoughts."""
 
 
 VERDICT = ReplyForm("verdict", REPLY_SCHEMA, MAX_REPLY_TOKENS)
 
 
 class ServerError(JudgeError):
-    """A server gave no reply; `passing`: the same request may succeed later, after `retry_after_s` where the server said so."""
+    """Error of a server without a reply; `passing`: the same request may succeed later, after `retry_after_s` if the server gave it."""
 
     def __init__(self, message: str, passing: bool, retry_after_s: float = 0.0) -> None:
         super().__init__(message)
@@ -45,26 +45,26 @@ class ServerError(JudgeError):
 
 
 class JudgeClient(Protocol):
-    """One model on one server; called from several threads.
+    """Client of one model on one server; called from several threads.
 
-    Every method raises a `ServerError` where the server does not answer, does not have the model, or does not say.
+    Every method raises a `ServerError` if the server does not answer, lacks the model, or does not identify it.
     """
 
     def ask(self, prompt: str) -> Reply:
         """Return the model's reply."""
 
     def identify(self) -> str:
-        """Name the model by what its verdicts depend on, as well as the server can tell."""
+        """Return a name of the model that changes when its verdicts may, as far as the server can tell."""
 
     def release(self) -> None:
-        """Free the device until the next question, where that is wanted."""
+        """Free the device until the next question, if configured."""
 
 
 def make_client(config: JudgeConfig, form: ReplyForm = VERDICT) -> JudgeClient:
-    """Make the client of the configured server, for replies of that form; nothing is contacted yet.
+    """Create the client of the configured server, for replies of that form, without connecting.
 
     Raises:
-        ValueError: the kind is not that of a language model.
+        ValueError: the kind is not a language model.
     """
     if config.kind == "ollama":
         return OllamaClient(config, form)
@@ -74,7 +74,7 @@ def make_client(config: JudgeConfig, form: ReplyForm = VERDICT) -> JudgeClient:
 
 
 class _Client:
-    """What both clients share: address, model, and how an outage is told."""
+    """Common parts of both clients: address, model, and the form of outages."""
 
     server: ClassVar[str]
     kind: ClassVar[str]
@@ -84,10 +84,10 @@ class _Client:
         self._config, self._url, self._form = config, without_credentials(self._address), form
         self._key = config.api_key.get_secret_value() if config.api_key else None
         self._thinks = False
-        """The model thinks although it was told not to."""
+        """True if the model thinks although thoughts are disabled."""
 
     def ask(self, prompt: str) -> Reply:
-        """See `JudgeClient.ask`; a model that cannot but think is asked for thoughts from its second question on."""
+        """Implement `JudgeClient.ask`; a model that always thinks is asked for thoughts from its second question on."""
         if not self._thinks:
             reply = self._ask(prompt, thoughts=False)
             if not reply.cut_off and (reply.said or not reply.thinks):
@@ -97,14 +97,14 @@ class _Client:
         return reply
 
     def _ask(self, prompt: str, thoughts: bool) -> Reply:
-        """Ask once."""
+        """Send one request."""
         raise NotImplementedError
 
     def _room(self, thoughts: bool) -> int:
         return self._form.max_tokens + (THOUGHT_TOKENS if thoughts else 0)
 
     def _outage(self, cause: object, status: int = 0, retry_after_s: float = 0.0) -> ServerError:
-        """Describe an outage; `status` is that of HTTP, 0 where no whole reply came."""
+        """Describe an outage; `status` is the HTTP status, 0 without a complete reply."""
         passing = not 0 < status < 500 or status in PASSING_STATUS
         text = without_credentials(" ".join((str(cause) or type(cause).__name__).split()), self._key)[:200]
         remedy = "start it" if passing else "check judge.model, judge.base_url and judge.api_key"
@@ -113,12 +113,12 @@ class _Client:
 
 
 class OllamaClient(_Client):
-    """A model in Ollama, named by the digest of its weights and settings."""
+    """Client of a model in Ollama, identified by the digest of its weights and settings."""
 
     server, kind = "Ollama", "ollama"
 
     def __init__(self, config: JudgeConfig, form: ReplyForm = VERDICT) -> None:
-        """Take address, model, time limit and how long the model stays loaded."""
+        """Set address, model, timeout and the time that the model stays loaded."""
         import httpx
         import ollama
 
@@ -129,9 +129,9 @@ class OllamaClient(_Client):
         waits = (config.timeout_s, config.timeout_s * THOUGHT_TIMES)
         clients = [ollama.Client(host=self._address, timeout=wait, headers=headers, **bounded()) for wait in waits]
         self._clients = dict(zip((False, True), clients, strict=True))
-        """By whether it is asked for thoughts."""
+        """Clients without (False) and with (True) thoughts."""
         self._think: bool | None = False
-        """What it is told of thoughts; None where it cannot be told."""
+        """Value of Ollama's option for thoughts; None if the model has no such option."""
         self._outages = (ollama.ResponseError, ollama.RequestError, ConnectionError, httpx.HTTPError)
 
     def _ask(self, prompt: str, thoughts: bool) -> Reply:
@@ -158,7 +158,7 @@ class OllamaClient(_Client):
         return Reply(message.content or "", message.thinking or "", cut_off, reply.eval_count or self._room(thoughts))
 
     def identify(self) -> str:
-        """See `JudgeClient.identify`: `ollama:<digest>`, the same wherever the same model is served."""
+        """Implement `JudgeClient.identify`: `ollama:<digest>`, the same wherever the same model is served."""
         wanted = self._config.model if ":" in self._config.model.rpartition("/")[2] else f"{self._config.model}:latest"
         for model in self._call(self._clients[False].list).models:
             if model.model == wanted and model.digest:
@@ -167,7 +167,7 @@ class OllamaClient(_Client):
         raise ServerError(f"Ollama at {self._url} has no model {self._config.model!r}; {remedy}, or set judge.model", passing=False)
 
     def release(self) -> None:
-        """See `JudgeClient.release`; an empty request that is kept alive for no time unloads the model."""
+        """Implement `JudgeClient.release`; an empty request with a keep-alive of 0 unloads the model."""
         if self._config.loaded != "always":
             self._call(self._clients[False].generate, model=self._config.model, keep_alive=0)
 
@@ -178,32 +178,32 @@ class OllamaClient(_Client):
             return method(**arguments)
         except self._outages as error:
             raise self._outage(error, getattr(error, "status_code", 0)) from error
-        except (ValueError, TypeError, AttributeError) as error:  # what its client lets through when a body is not what it expects
+        except (ValueError, TypeError, AttributeError) as error:  # Ollama's client raises these for an unexpected body
             raise self._outage(f"it sent no reply of {self.server}'s: {misfit(error)}") from error
 
 
 class OpenAIClient(_Client):
-    """A model behind an OpenAI-compatible endpoint, which tells nobody what weights it serves."""
+    """Client of a model behind an OpenAI-compatible endpoint, which does not reveal its weights."""
 
     server, kind = "judge server", "openai"
 
     def __init__(self, config: JudgeConfig, form: ReplyForm = VERDICT) -> None:
-        """Take address, model and time limit."""
+        """Set address, model and timeout."""
         from slmsearch.http_client import make_openai
 
         super().__init__(config, form)
-        # Local servers want no key, the client wants one; without it the client would look into the environment.
+        # Local servers need no key, but without one the client would read the environment.
         self._client = make_openai(self._address, self._key or "none", config.timeout_s, 0)
         schema = {"name": form.name, "schema": form.schema, "strict": True}
         self._forms: tuple[dict[str, Any], ...] = (
             {"response_format": {"type": "json_schema", "json_schema": schema}},
-            {"response_format": {"type": "json_object", "schema": form.schema}},  # the only one that llama-cpp-python's server takes
+            {"response_format": {"type": "json_object", "schema": form.schema}},  # the only form that llama-cpp-python's server accepts
             {},
         )
         self._switches: tuple[dict[str, Any], ...] = ({"extra_body": {"chat_template_kwargs": {"enable_thinking": False}}}, {})
 
     def _ask(self, prompt: str, thoughts: bool) -> Reply:
-        """Ask; the reply's form is enforced and thoughts are switched off, unless the server refuses to."""
+        """Send a request with an enforced form and without thoughts, unless the server refuses either."""
         import openai
 
         for switch in self._switches[-1:] if thoughts else self._switches:
@@ -215,7 +215,7 @@ class OpenAIClient(_Client):
                         raise self._describe(error) from error
                     if switch and "chat_template_kwargs" in error.response.text:  # type: ignore[attr-defined]
                         break
-                else:  # it was the form or the switch that the server refused, and it will again
+                else:  # the server refused the form or the switch, and always will
                     self._forms = self._forms[self._forms.index(form) :]
                     if not thoughts:
                         self._switches = self._switches[self._switches.index(switch) :]
@@ -237,16 +237,16 @@ class OpenAIClient(_Client):
         try:
             read = read_completion(sent.http_response)
         except ServiceError as error:
-            is_page = "json" not in sent.http_response.headers.get("content-type", "")  # comes again, as half a reply may not
+            is_page = "json" not in sent.http_response.headers.get("content-type", "")  # would come again; a partial reply may not
             raise self._outage(f"it {error}", sent.http_response.status_code if is_page else 0) from error
         return Reply(read.text, read.thoughts, read.is_cut, read.tokens or self._room(thoughts))
 
     def identify(self) -> str:
-        """See `JudgeClient.identify`: model id and address are all there is; other weights under the same name go unnoticed."""
+        """Implement `JudgeClient.identify` by model id and address; other weights under the same name go unnoticed."""
         return f"openai:{self._config.model}@{self._url.rstrip('/')}"
 
     def release(self) -> None:
-        """See `JudgeClient.release`; the protocol has no such request."""
+        """Implement `JudgeClient.release`; the protocol has no such request."""
 
     def _describe(self, error: Any) -> ServerError:
         response = getattr(error, "response", None)
@@ -257,6 +257,6 @@ class OpenAIClient(_Client):
 
 
 def _refuses_form(error: Any) -> bool:
-    """Tell whether a server does not take the form or the switch; llama-cpp-python's says so with status 500."""
+    """Return True if a server refuses the form or the switch; llama-cpp-python's does so with status 500."""
     response = getattr(error, "response", None)
     return response is not None and (response.status_code in (400, 422) or "response_format" in response.text)

@@ -1,13 +1,13 @@
-"""Verdicts, the interfaces of judges, and the judge that needs no model.
+"""Verdicts, the interfaces of judges, and the judge without a model.
 
-It goes by typed match over aliases: `judge/typed.py` says what counts as the same. SQuAD's exact match and token F1 stand beside it, for
-comparison with published figures; what counts as abstaining follows from SQuAD's normalisation.
+That judge uses typed match over aliases: `judge/typed.py` defines equality. SQuAD's exact match and token F1 allow comparison with
+published figures; SQuAD's normalisation also defines abstention.
 
-Not here: language models as judges (`judge/llm.py`) and search metrics (`evaluate/metrics.py`).
+Language models as judges are in `judge/llm.py`, search metrics in `evaluate/metrics.py`.
 
 Source of exact match and F1: the SQuAD v1.1 evaluation script (Rajpurkar et al., 2016): lower case, no punctuation, no articles, single
-spaces. Two additions for text that is not ASCII: Unicode is brought to NFKC, and punctuation means every Unicode punctuation mark as well
-as ASCII's symbols. As in SQuAD, a decimal point goes too: to exact match `3.5` equals `35`.
+spaces. Two additions for text that is not ASCII: Unicode is normalised to NFKC, and punctuation means every Unicode punctuation mark as
+well as ASCII's symbols. As in SQuAD, a decimal point is dropped too: to exact match `3.5` equals `35`.
 """
 
 import re
@@ -22,14 +22,15 @@ from slmsearch.corpus.questions import UNKNOWN_ANSWER, Question
 from slmsearch.judge.typed import readings
 
 RULES_VERSION = 1
-"""Part of the keys of evaluations, trainings and qualifications; raise it when an answer may be judged otherwise by rule."""
+"""Version of the rules, part of the keys of evaluations, trainings and qualifications; raise it if a rule may judge an answer
+differently."""
 
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _ASCII_PUNCTUATION = frozenset(string.punctuation)
 
 
 def normalise_answer(text: str) -> str:
-    """Lower, strip punctuation and articles, and join what is left with single spaces; may become empty."""
+    """Lower the case, remove punctuation and articles, and join the rest with single spaces; the result may be empty."""
     lowered = unicodedata.normalize("NFKC", text).casefold()
     bare = "".join(c for c in lowered if c not in _ASCII_PUNCTUATION and unicodedata.category(c)[0] != "P")
     return " ".join(_ARTICLES.sub(" ", bare).split())
@@ -45,20 +46,20 @@ _ABSTENTIONS = frozenset(
 
 
 def is_abstention(text: str | None) -> bool:
-    """Say whether an answer admits not knowing; no answer at all (None, empty) does not."""
+    """Return True if an answer admits not knowing; a missing answer (None, empty) does not."""
     return text is not None and normalise_answer(text) in _ABSTENTIONS
 
 
 def is_unanswerable(answers: Iterable[str]) -> bool:
-    """Say whether the gold answer is that there is none."""
+    """Return True if the gold answer is that there is none."""
     unknown = normalise_answer(UNKNOWN_ANSWER)
     return any(normalise_answer(answer) == unknown for answer in answers)
 
 
 def exact_match(prediction: str | None, answers: Iterable[str]) -> bool:
-    """Say whether a prediction equals one of the right answers after normalisation.
+    """Return True if a prediction equals one of the right answers after normalisation.
 
-    Where the right answer is `UNKNOWN_ANSWER`, every abstention is right.
+    If the right answer is `UNKNOWN_ANSWER`, every abstention is right.
     """
     if prediction is None or not prediction.strip():
         return False
@@ -69,10 +70,10 @@ def exact_match(prediction: str | None, answers: Iterable[str]) -> bool:
 
 
 def typed_match(said: str | None, golds: Iterable[str]) -> bool:
-    """Say whether an answer states what one of the right answers states, as far as a reader of both can tell.
+    """Return True if an answer states the same value or text as one of the right answers.
 
     Sign, decimal point, operator and unit count, and so do the marks of code and names ("C++" is not "C#"); other ways to write the same
-    value are right (`judge/typed.py`). Where the right answer is `UNKNOWN_ANSWER`, every abstention is right.
+    value are right (`judge/typed.py`). If the right answer is `UNKNOWN_ANSWER`, every abstention is right.
     """
     if said is None or not said.strip():
         return False
@@ -84,7 +85,7 @@ def typed_match(said: str | None, golds: Iterable[str]) -> bool:
 
 
 def f1(prediction: str | None, answers: Iterable[str]) -> float:
-    """Score token overlap with the best-matching right answer, from 0 to 1.
+    """Return the token overlap with the best-matching right answer, from 0 to 1.
 
     As in SQuAD 2.0 an unanswerable question has no partial credit: 1 for an abstention, else 0.
     """
@@ -103,46 +104,46 @@ def _token_f1(prediction: str, answer: str) -> float:
 
 
 def _comparable(text: str) -> str:
-    # An answer made of nothing but articles or marks ("A", "+") would otherwise equal every other such answer.
+    # Otherwise an answer of only articles or marks ("A", "+") would equal every other such answer.
     return normalise_answer(text) or f"raw {text.strip().casefold()}"
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a judge says about one answer."""
+    """Verdict on one answer."""
 
     correct: bool | None
-    """None exactly when the judge gave no verdict and `failure` says why; that is never a wrong answer."""
+    """Correctness; None if the judge gave no verdict, for the reason in `failure`. None never means a wrong answer."""
     by: Literal["exact", "judge"] = "exact"
-    """`exact`: decided by rule; `judge`: a language model was asked, now or before."""
+    """Source: `exact` for a rule, `judge` for a language model, asked now or earlier."""
     failure: str = ""
-    """`judge: cause`, or empty."""
+    """Reason for a missing verdict as `judge: cause`, or empty."""
 
 
 class Judge(Protocol):
-    """Decides whether answers are right."""
+    """Interface of judges."""
 
     def judge(self, items: Sequence[tuple[Question, str | None]]) -> list[Verdict]:
-        """Judge answers, one verdict each, in order; an outage is a verdict without `correct`, never an exception."""
+        """Judge answers, one verdict each, in order; an outage gives a verdict without `correct`, never an exception."""
 
 
 @runtime_checkable
 class EagerJudge(Judge, Protocol):
-    """A judge that takes its time, and can use the time before it is asked."""
+    """Judge that takes time and can start early."""
 
     def begin(self, question: Question, answer: str | None) -> None:
-        """Begin to judge an answer in the background; the next `judge` waits only for what is missing. Returns at once."""
+        """Start to judge an answer in the background and return at once; the next `judge` waits only for the rest."""
 
     def forget(self) -> None:
-        """Drop what was begun: nobody will ask."""
+        """Cancel the judgements that were started."""
 
     def release(self) -> None:
-        """Free the device that the judge shares with the policy, until it is needed again."""
+        """Free the device that the judge shares with the policy until the judge needs it again."""
 
 
 class ExactJudge:
-    """Calls right what is a typed match with an alias."""
+    """Judge by typed match with an alias."""
 
     def judge(self, items: Sequence[tuple[Question, str | None]]) -> list[Verdict]:
-        """See `Judge.judge`."""
+        """Implement `Judge.judge`."""
         return [Verdict(typed_match(answer, question.answers)) for question, answer in items]

@@ -1,8 +1,8 @@
-"""A language model as judge, asked only where the rules cannot decide.
+"""Judge by a language model, asked only if the rules cannot decide.
 
-The typed match comes first; an empty answer, an abstention, and any answer to an unanswerable question are decided by rule too. Of the
-rest, what was judged before is looked up, and what is new is asked concurrently at temperature 0. After an outage it is asked again with
-exponential backoff and full jitter; a reply that is no verdict would be the same again. What remains is a verdict without `correct`.
+The rules are: typed match; an empty answer, an abstention, and any answer to an unanswerable question are wrong without one. For other
+answers the cache is read first; new ones are sent concurrently at temperature 0. After an outage the judge retries with exponential backoff
+and full jitter; a reply without a verdict is not retried, since it would be the same. A remaining failure is a verdict without `correct`.
 """
 
 import json
@@ -36,16 +36,16 @@ from slmsearch.keys import content_key
 R = TypeVar("R")
 
 CACHE_VERSION = 1
-"""Part of every verdict's key; raise it when the same question may be judged otherwise by the same model and prompt."""
+"""Version of the cache, part of every verdict's key; raise it if the same model and prompt may judge the same question differently."""
 OUTAGES_IN_A_ROW = 4
-"""Questions per slot of `judge.concurrency` that may fail one after the other, each after all its retries; then the server is taken
-for down or its model for unable, and what is left of the batch fails without being asked."""
+"""Number of consecutive failures, each after all retries, per slot of `judge.concurrency`. After it the server counts as down or its model
+as unable, and the rest of the batch fails without requests."""
 
 logger = logging.getLogger(__name__)
 
 
 class _Asked(NamedTuple):
-    """What a verdict depends on, the model and the prompt apart."""
+    """Inputs of a verdict besides model and prompt."""
 
     question: str
     answers: tuple[str, ...]
@@ -53,7 +53,7 @@ class _Asked(NamedTuple):
 
 
 class LlmJudge:
-    """Asks a language model whether an answer states the same fact as an accepted one."""
+    """Judge that asks a language model whether an answer states the same fact as an accepted one."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class LlmJudge:
         cache: VerdictCache | None = None,
         sleep: Callable[[float], None] | None = None,
     ) -> None:
-        """Wrap a server; `cache` keeps verdicts, `sleep` waits between two tries (None: but not for a batch that was dropped)."""
+        """Wrap a client; `cache` stores verdicts, `sleep` waits between tries (None: a wait that ends when the batch is dropped)."""
         self._client, self._config, self._cache, self._sleep = client, config, cache, sleep
         self._lock = threading.Lock()
         self._digest = ""
@@ -73,12 +73,12 @@ class LlmJudge:
         self._in_a_row = 0
 
     def begin(self, question: Question, answer: str | None) -> None:
-        """See `EagerJudge.begin`; does nothing where `judge.loaded` is `after`."""
+        """Implement `EagerJudge.begin`; does nothing if `judge.loaded` is `after`."""
         if self._config.loaded != "after" and judge_by_rule(question, answer) is None:
             self._submit(_asked(question, answer), question, look_up=True)
 
     def judge(self, items: Sequence[tuple[Question, str | None]]) -> list[Verdict]:
-        """See `Judge.judge`; equal questions with equal answers are asked once."""
+        """Implement `Judge.judge`; equal questions with equal answers are asked once."""
         verdicts = [judge_by_rule(question, answer) for question, answer in items]
         waiting = {i: _asked(*items[i]) for i, verdict in enumerate(verdicts) if verdict is None}
         try:
@@ -92,26 +92,26 @@ class LlmJudge:
         return [found[waiting[i]] if verdict is None else verdict for i, verdict in enumerate(verdicts)]
 
     def forget(self) -> None:
-        """See `EagerJudge.forget`."""
+        """Implement `EagerJudge.forget`."""
         self._dropped.set()
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
         self._pool, self._begun, self._dropped = None, {}, threading.Event()
-        # What was found out about the server holds for a batch: it may come back, and with another model under the same name.
+        # State of the server is kept for one batch: it may return with another model under the same name.
         self._digest, self._unidentified, self._in_a_row = "", None, 0
 
     def release(self) -> None:
-        """See `EagerJudge.release`; a server that does not listen is only mentioned, for it gives the model up by itself later."""
+        """Implement `EagerJudge.release`; a failure is only logged, since the server unloads the model later by itself."""
         try:
             self._client.release()
         except JudgeError as error:
             logger.warning("the judge's model stays loaded: %s", error)
 
     def identify(self) -> str:
-        """Name the model by what its verdicts depend on; asked once a batch.
+        """Return the name of the model on which its verdicts depend; requested once per batch.
 
         Raises:
-            JudgeError: the server does not say, or does not have the model.
+            JudgeError: the server does not answer, or lacks the model.
         """
         with self._lock:
             if self._unidentified is not None:
@@ -131,7 +131,7 @@ class LlmJudge:
         self._begun[asked] = self._pool.submit(self._find, asked, question, look_up, self._dropped)
 
     def _look_up(self, wanted: Sequence[_Asked]) -> dict[_Asked, Verdict]:
-        """Return the verdicts that are on disk; an outage is the verdict of all."""
+        """Return the stored verdicts; after an outage, a failure for all."""
         if self._cache is None or not wanted:
             return {}
         try:
@@ -141,7 +141,7 @@ class LlmJudge:
             return dict.fromkeys(wanted, _failed(error))
 
     def _find(self, asked: _Asked, question: Question, look_up: bool, dropped: threading.Event) -> Verdict:
-        """Find one verdict, on disk or by asking; runs in a thread of its own."""
+        """Return one verdict, from the cache or the model; runs in its own thread."""
         if look_up and (known := self._look_up([asked])):
             return known[asked]
         try:
@@ -158,7 +158,7 @@ class LlmJudge:
         return content_key(version=CACHE_VERSION, judge=self.identify(), prompt=prompt_key(), **asked._asdict())
 
     def _persist(self, ask: Callable[[], bool], dropped: threading.Event) -> bool:
-        """Ask until there is a reply, unless the server seems to be down, or its model never to give a verdict."""
+        """Ask until there is a reply, unless the server counts as down or its model as unable."""
         if self._in_a_row >= OUTAGES_IN_A_ROW * self._config.concurrency:
             raise JudgeError(f"not asked: the judge gave no verdict on {self._in_a_row} questions in a row")
         try:
@@ -179,7 +179,7 @@ class LlmJudge:
         )(work)
 
     def _wait(self, state: RetryCallState) -> float:
-        """Draw the wait before the next try; the server's wish counts."""
+        """Draw the delay before the next try; it honours the server's `Retry-After`."""
         error = state.outcome.exception() if state.outcome else None
         longest = self._config.max_backoff_s
         drawn = wait_random_exponential(multiplier=self._config.backoff_s, max=longest)(state)
@@ -187,14 +187,14 @@ class LlmJudge:
 
 
 def make_judge(config: JudgeConfig, data_dir: str | Path | None = None) -> Judge:
-    """Make the configured judge; nothing is contacted yet. Verdicts of language models are kept under `data_dir`."""
+    """Create the configured judge without connecting; verdicts of language models are cached under `data_dir`."""
     if config.kind == "exact":
         return ExactJudge()
     return LlmJudge(make_client(config), config, VerdictCache(Path(data_dir) / FILE) if data_dir is not None else None)
 
 
 def judge_by_rule(question: Question, answer: str | None) -> Verdict | None:
-    """Decide what needs no model; None where one must be asked."""
+    """Decide without a model; None if one must be asked."""
     if typed_match(answer, question.answers):
         return Verdict(True)
     if answer is None or not answer.strip() or is_abstention(answer) or is_unanswerable(question.answers):

@@ -1,11 +1,11 @@
 """Qualification: a judge is measured on answers with known verdicts before it may teach.
 
-The calibration set is `calibration.jsonl`. A person gave every verdict; facts are common knowledge or about places and people that do not
-exist, and nothing is taken from a published data set. Wrong answers are near misses, other names, hedges, lists of candidates,
-instructions to the judge, and empty ones; right ones are paraphrases, aliases, other formats of a number and other languages.
+The calibration set is `calibration.jsonl`. A person gave every verdict; facts are common knowledge or about fictional places and people,
+and none is taken from a published data set. Wrong answers are near misses, other names, hedges, lists of candidates, instructions to the
+judge, and empty ones; right ones are paraphrases, aliases, other formats of a number and other languages.
 
-The result is stored by model, prompt and calibration set, so that another model, another prompt or another set asks for a new one.
-Whether it passes is decided anew from the stored outcomes by `find_shortfalls` and `LIMITS`.
+Results are stored by model, prompt and calibration set, so that a change of any of them requires a new measurement. `find_shortfalls` and
+`LIMITS` decide from the stored outcomes whether a judge passes.
 """
 
 import json
@@ -37,50 +37,50 @@ REMEDY = (
     "run `slmsearch judge qualify`, take another judge.model, begin with judge.kind=exact and reward.correctness=f1, "
     "or set judge.require_qualified=false"
 )
-"""What to do about a judge that has not passed."""
+"""Remedy for a judge that has not passed."""
 FOLDER = Path("judge") / "qualifications"
-"""Where results lie under the data directory."""
+"""Folder of results under the data directory."""
 CASES_AT_A_TIME = 40
-"""Cases judged between two reports of progress."""
+"""Number of cases judged between two reports of progress."""
 ALL = "all"
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """What a judge must reach on the calibration set before it may teach.
+class JudgeLimits:
+    """Limits that a judge must meet on the calibration set before it may teach.
 
-    Set before any judge was measured. A false accept is what reinforcement learning finds and exploits; a false reject only costs signal.
+    They were set before any judge was measured. Reinforcement learning finds and exploits false accepts; a false reject only costs signal.
     """
 
     alpha: float = 0.05
-    """1 - level of the intervals."""
+    """One minus the level of the intervals."""
     min_accuracy: float = 0.85
-    """The interval of the share of right verdicts must end above this."""
+    """Lower limit of accuracy: its whole interval must be above."""
     max_false_accepts: float = 0.1
-    """The interval of the share of wrong answers called right must end below this."""
+    """Upper limit of the share of wrong answers accepted: its whole interval must be below."""
     max_false_accepts_of_kind: float = 0.25
-    """The same share within any one kind of wrong answer, without an interval: kinds are small."""
+    """Upper limit of that share within any kind of wrong answer, without an interval: kinds are small."""
     max_false_rejects: float = 0.25
-    """The interval of the share of right answers called wrong must end below this."""
+    """Upper limit of the share of right answers rejected: its whole interval must be below."""
 
 
-LIMITS = Limits()
+LIMITS = JudgeLimits()
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One answer whose verdict is known."""
+    """Answer with a known verdict."""
 
     id: str
     kind: str
-    """How the answer relates to the accepted one."""
+    """Relation of the answer to the accepted one."""
     question: str
     gold: str
     answer: str
     correct: bool
 
     def as_question(self) -> Question:
-        """Return the question as a judge takes it."""
+        """Return the question in the form that judges take."""
         return Question(self.id, self.question, self.gold)
 
 
@@ -91,50 +91,50 @@ def load_cases() -> list[Case]:
 
 
 def calibration_key(cases: list[Case]) -> str:
-    """Name a set by what is in it."""
+    """Return the content key of a set."""
     return content_key(cases=[asdict(case) for case in cases])
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """What the judge said of one case."""
+class JudgeOutcome:
+    """Judge's result on one case."""
 
     id: str
     kind: str
     known: bool
-    """The verdict that is right."""
+    """Right verdict."""
     verdict: bool | None
-    """None: there was none, for the reason in `failure`."""
+    """Verdict; None if there was none, for the reason in `failure`."""
     exact: bool
-    """What the exact judge says."""
+    """Verdict of the exact judge."""
     asked: bool
-    """A model was asked; otherwise a rule decided."""
+    """True if a model was asked, False if a rule decided."""
     failure: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Qualification:
-    """A judge measured on the calibration set."""
+    """Measurement of a judge on the calibration set."""
 
     judge: str
     """Model digest, as its client identifies it."""
     model: str
     prompt_version: str
     key: str
-    """Names model, prompt and calibration set."""
+    """Key of model, prompt and calibration set."""
     at: str
-    """When, ISO 8601, UTC."""
-    outcomes: tuple[Outcome, ...]
+    """Time of the measurement, ISO 8601, UTC."""
+    outcomes: tuple[JudgeOutcome, ...]
     verdict_s: float
     """Median seconds of one reply."""
     verdicts_per_s: float
-    """Verdicts asked for, over the wall time of all, with `concurrency` at a time."""
+    """Verdicts requested per second of wall time, with `concurrency` at a time."""
     concurrency: int
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
-    """A share with Wilson's score interval."""
+class JudgedShare:
+    """Share with Wilson's score interval."""
 
     count: int
     n: int
@@ -143,41 +143,41 @@ class Share:
 
     @property
     def value(self) -> float:
-        """The share itself; 0 where there is nothing to count."""
+        """Value of the share; 0 without cases."""
         return self.count / self.n if self.n else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class KindFigures:
-    """Right and wrong verdicts on the cases of a kind; cases without a verdict are in `failed` alone."""
+    """Right and wrong verdicts on the cases of a kind; cases without a verdict count only in `failed`."""
 
     kind: str
-    accuracy: Share
-    false_accepts: Share
-    """Of the wrong answers."""
-    false_rejects: Share
-    """Of the right answers."""
+    accuracy: JudgedShare
+    false_accepts: JudgedShare
+    """Share of the wrong answers that were accepted."""
+    false_rejects: JudgedShare
+    """Share of the right answers that were rejected."""
     failed: int
 
 
 def qualify(config: JudgeConfig, data_dir: str | Path, progress: Callable[[int, int], None] | None = None) -> Qualification:
-    """Put every case of the calibration set to the configured judge, without its cache, and store what came out under `data_dir`.
+    """Judge every case of the calibration set with the configured judge, without its cache, and store the results under `data_dir`.
 
-    `progress` is told the cases done and their total.
+    `progress` is called with the number of cases done and their total.
 
     Raises:
-        JudgeError: the server does not answer, or does not have the model.
+        JudgeError: the server does not answer, or lacks the model.
     """
     cases, client = load_cases(), _Timed(make_client(config))
     judge = LlmJudge(client, config)
     digest = judge.identify()
-    outcomes: list[Outcome] = []
+    outcomes: list[JudgeOutcome] = []
     started = time.perf_counter()
     for start in range(0, len(cases), CASES_AT_A_TIME):
         batch = cases[start : start + CASES_AT_A_TIME]
         verdicts = judge.judge([(case.as_question(), case.answer) for case in batch])
         outcomes += [
-            Outcome(
+            JudgeOutcome(
                 case.id, case.kind, case.correct, found.correct, typed_match(case.answer, (case.gold,)), found.by == "judge", found.failure
             )
             for case, found in zip(batch, verdicts, strict=True)
@@ -204,7 +204,7 @@ def qualify(config: JudgeConfig, data_dir: str | Path, progress: Callable[[int, 
 
 
 class _Timed:
-    """A client that remembers how long each reply took."""
+    """Client that records the time of each reply."""
 
     def __init__(self, client: JudgeClient) -> None:
         self._client = client
@@ -219,18 +219,18 @@ class _Timed:
 
 
 def qualification_key(digest: str, cases: list[Case]) -> str:
-    """Name what a qualification holds for."""
+    """Return the key of the judge, prompt, rules and set for which a qualification is valid."""
     return content_key(judge=digest, prompt=prompt_key(), rules=RULES_VERSION, calibration=calibration_key(cases))
 
 
 def find_qualification(config: JudgeConfig, data_dir: str | Path) -> tuple[str, Qualification | None]:
-    """Look up whether the configured judge has been measured; the server is asked only which model it has.
+    """Load the measurement of the configured judge, if there is one; the server is asked only for its model.
 
     Returns:
         The model's digest, and the result if there is one.
 
     Raises:
-        JudgeError: the server does not answer or does not have the model, or the stored result is damaged.
+        JudgeError: the server does not answer or lacks the model, or the stored result is damaged.
     """
     digest = LlmJudge(make_client(config), config).identify()
     path = Path(data_dir) / FOLDER / f"{qualification_key(digest, load_cases())}.json"
@@ -242,16 +242,16 @@ def find_qualification(config: JudgeConfig, data_dir: str | Path) -> tuple[str, 
         raise JudgeError(f"{path} is damaged ({error}); measure the judge again: slmsearch judge qualify") from error
 
 
-def measure_kinds(outcomes: Iterable[Outcome], alpha: float) -> list[KindFigures]:
-    """Measure all outcomes, and those of each kind, in the order of the set."""
-    groups: dict[str, list[Outcome]] = {ALL: []}
+def measure_kinds(outcomes: Iterable[JudgeOutcome], alpha: float) -> list[KindFigures]:
+    """Compute the figures of all outcomes, and of each kind in the order of the set."""
+    groups: dict[str, list[JudgeOutcome]] = {ALL: []}
     for outcome in outcomes:
         groups[ALL].append(outcome)
         groups.setdefault(outcome.kind, []).append(outcome)
     return [_measure(kind, group, alpha) for kind, group in groups.items()]
 
 
-def _measure(kind: str, outcomes: Sequence[Outcome], alpha: float) -> KindFigures:
+def _measure(kind: str, outcomes: Sequence[JudgeOutcome], alpha: float) -> KindFigures:
     given = [outcome for outcome in outcomes if outcome.verdict is not None]
     right = _share([outcome.verdict is outcome.known for outcome in given], alpha)
     accepted = _share([bool(outcome.verdict) for outcome in given if not outcome.known], alpha)
@@ -259,15 +259,15 @@ def _measure(kind: str, outcomes: Sequence[Outcome], alpha: float) -> KindFigure
     return KindFigures(kind, right, accepted, rejected, failed=len(outcomes) - len(given))
 
 
-def _share(found: Sequence[bool], alpha: float) -> Share:
+def _share(found: Sequence[bool], alpha: float) -> JudgedShare:
     count, n = sum(found), len(found)
-    return Share(count, n, *wilson_interval(count, n, alpha))
+    return JudgedShare(count, n, *wilson_interval(count, n, alpha))
 
 
 def measure_kappa(pairs: Sequence[tuple[bool, bool]]) -> float:
-    """Measure the agreement of two raters beyond chance (Cohen, Educational and Psychological Measurement 20, 1960).
+    """Return the agreement of two raters beyond chance (Cohen, Educational and Psychological Measurement 20, 1960).
 
-    0 where one of them always says the same: agreement is then no better than chance.
+    It is 0 if one of them always gives the same verdict: agreement is then no better than chance.
     """
     from statsmodels.stats.inter_rater import cohens_kappa
 
@@ -277,11 +277,11 @@ def measure_kappa(pairs: Sequence[tuple[bool, bool]]) -> float:
     return float(cohens_kappa(table, return_results=False))
 
 
-def find_shortfalls(qualification: Qualification, limits: Limits = LIMITS) -> list[str]:
-    """Say what keeps a judge from passing; nothing does where the list is empty.
+def find_shortfalls(qualification: Qualification, limits: JudgeLimits = LIMITS) -> list[str]:
+    """Return the reasons why a judge does not pass; an empty list means that it passes.
 
-    The rule: every case has a verdict; the intervals of accuracy, false accepts and false rejects over all cases lie wholly on the
-    right side of their limits; in no kind are more wrong answers called right than `max_false_accepts_of_kind`.
+    The rule: every case has a verdict; the intervals of accuracy, false accepts and false rejects over all cases lie wholly on the right
+    side of their limits; in no kind does the share of false accepts exceed `max_false_accepts_of_kind`.
     """
     whole, *kinds = measure_kinds(qualification.outcomes, limits.alpha)
     found = []
@@ -290,11 +290,11 @@ def find_shortfalls(qualification: Qualification, limits: Limits = LIMITS) -> li
         causes = ", ".join(f"{count} {cause}" for cause, count in Counter(map(cause_of, failures)).most_common())
         found.append(f"{whole.failed} cases without a verdict ({causes}; the first: {failures[0]})")
     if whole.accuracy.low < limits.min_accuracy:
-        found.append(f"accuracy {_percent(whole.accuracy)} is not surely above {limits.min_accuracy:.0%}")
+        found.append(f"accuracy {_percent(whole.accuracy)} may be below {limits.min_accuracy:.0%}")
     if whole.false_accepts.high > limits.max_false_accepts:
-        found.append(f"false accepts {_percent(whole.false_accepts)} are not surely below {limits.max_false_accepts:.0%}")
+        found.append(f"false accepts {_percent(whole.false_accepts)} may be above {limits.max_false_accepts:.0%}")
     if whole.false_rejects.high > limits.max_false_rejects:
-        found.append(f"false rejects {_percent(whole.false_rejects)} are not surely below {limits.max_false_rejects:.0%}")
+        found.append(f"false rejects {_percent(whole.false_rejects)} may be above {limits.max_false_rejects:.0%}")
     for kind in kinds:
         if kind.false_accepts.value > limits.max_false_accepts_of_kind:
             accepted = f"{kind.false_accepts.count} of {kind.false_accepts.n} accepted"
@@ -302,12 +302,12 @@ def find_shortfalls(qualification: Qualification, limits: Limits = LIMITS) -> li
     return found
 
 
-def _percent(share: Share) -> str:
+def _percent(share: JudgedShare) -> str:
     return f"{share.value:.1%} {show_interval(share.low, share.high, '.1%')}"
 
 
-def summarise_qualification(qualification: Qualification, limits: Limits = LIMITS) -> dict[str, Any]:
-    """Put what a qualification found, and whether it passes, into JSON values; single outcomes are left out."""
+def summarise_qualification(qualification: Qualification, limits: JudgeLimits = LIMITS) -> dict[str, Any]:
+    """Return the figures of a qualification and whether it passes, as JSON values; single outcomes are left out."""
     outcomes = qualification.outcomes
     given = [(outcome.verdict, outcome.exact, outcome.known) for outcome in outcomes if outcome.verdict is not None]
     shortfalls = find_shortfalls(qualification, limits)
@@ -326,17 +326,17 @@ def summarise_qualification(qualification: Qualification, limits: Limits = LIMIT
 
 @dataclass(frozen=True, slots=True)
 class JudgeState:
-    """Whether a judge may teach, and why."""
+    """State of a judge's qualification, with the reason."""
 
     passed: bool
     found: str
-    """What is known of it, in one line."""
+    """Summary in one line."""
     summary: dict[str, Any]
-    """As `summarise_qualification` gives it; empty where it has not been measured."""
+    """Result of `summarise_qualification`; empty if the judge has not been measured."""
 
 
 def read_state(config: JudgeConfig, data_dir: str | Path) -> JudgeState:
-    """Say whether the configured language model has passed with this prompt.
+    """Return whether the configured language model has passed with this prompt.
 
     Raises:
         JudgeError: see `find_qualification`.
@@ -357,10 +357,10 @@ def require_qualified(config: JudgeConfig, data_dir: str | Path) -> JudgeState |
     """Refuse a language model judge that has not passed, unless `judge.require_qualified` is off.
 
     Returns:
-        What is known of it; None for the exact judge, which needs no qualification.
+        The state of the judge; None for the exact judge, which needs no qualification.
 
     Raises:
-        PreflightError: it has not passed with this model and prompt.
+        PreflightError: the judge has not passed with this model and prompt.
         JudgeError: see `find_qualification`.
     """
     if config.kind == "exact":

@@ -1,8 +1,8 @@
-"""What a judge's model replied, and whether that is a verdict.
+"""Replies of a judge's model, and the parser of their verdicts.
 
-A reply counts where it can mean one thing only: the object that was asked for, also with further keys, or a yes or no that stands by
-itself, first or last. Whatever else is no verdict, never a no: the answer under judgement may be quoted in the reply, so that a yes
-in the middle of a text proves nothing. Thoughts are never read.
+A reply counts only if it has a single meaning: the requested object, also with further keys, or a separate yes or no, first or last. Any
+other reply is no verdict, never a no: the reply may quote the answer, so a yes in the middle of a text proves nothing. Thoughts are never
+read.
 """
 
 import json
@@ -14,14 +14,14 @@ from typing import Any
 from slmsearch.errors import JudgeError
 
 MAX_CHARS = 40_000
-"""Longer replies are not read."""
+"""Maximum length of a reply, in characters; longer ones are not read."""
 SEEN = "; seen: "
-"""Stands between why a reply is no verdict and what it was."""
+"""Separator between the reason why a reply is no verdict and its text."""
 EMPTY, ONLY_THOUGHTS = "an empty reply", "nothing after its thoughts"
 NEITHER, BOTH = "neither yes nor no", "both yes and no"
 CUT_OFF, IN_THOUGHTS = "cut off after {} tokens", " inside its thoughts"
 
-# ASCII: without it, ignoring case takes a long s for an s, and "ye\u017f" would be neither yes nor refused.
+# ASCII: otherwise, ignoring case matches a long s with an s, and "ye\u017f" would be neither yes nor refused.
 _FLAGS = re.IGNORECASE | re.ASCII
 _THOUGHT_END = re.compile(r"</(?:think|thinking|reasoning)>|\[/THINK\]|<\|channel\|>final<\|message\|>", re.IGNORECASE)
 _THOUGHT = re.compile(r"<(?:think|thinking|reasoning)>|\[THINK\]|<\|channel\|>analysis<\|message\|>", re.IGNORECASE)
@@ -42,28 +42,28 @@ _AGAINST = {
     ),
     False: re.compile(rf"\b(?:{_TURN}|yes|true|is (?:\w+ )?(?:correct|right)|correctly)\b", _FLAGS),
 }
-"""What takes a verdict back, or may, in the text after it."""
+"""Words after a verdict that may take it back."""
 
 
 class UnparsableReplyError(JudgeError):
-    """The judge answered, but not with a verdict."""
+    """Error of a reply without a verdict."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a model wrote."""
+    """Text that a model wrote."""
 
     text: str
     thoughts: str = ""
-    """What the server set apart as thoughts."""
+    """Reasoning that the server returned separately."""
     cut_off: bool = False
-    """The limit of tokens ended it."""
+    """True if the token limit ended the reply."""
     tokens: int = 0
-    """Tokens it took, thoughts included."""
+    """Number of tokens, thoughts included."""
 
     @property
     def said(self) -> str:
-        """The text without thoughts that the server left in it."""
+        """Text without thoughts that the server left in it."""
         rest = self.text[max((found.end() for found in _THOUGHT_END.finditer(self.text)), default=0) :]
         return _THOUGHT.split(rest, maxsplit=1)[0].strip()
 
@@ -74,10 +74,10 @@ class Reply:
 
 
 def parse_reply(reply: Reply) -> bool:
-    """Read a yes or a no.
+    """Parse a yes or a no.
 
     Raises:
-        UnparsableReplyError: the reply is anything else; "yes, but ..." is no verdict, nor is the beginning of one.
+        UnparsableReplyError: the reply is anything else; "yes, but ..." is no verdict, nor is a truncated reply.
     """
     said = reply.said
     verdict = _read(_FENCE.sub("", said).strip(), reply.cut_off) if said and len(said) <= MAX_CHARS else None
@@ -90,14 +90,14 @@ def parse_reply(reply: Reply) -> bool:
 
 
 def cause_of(failure: str) -> str:
-    """Return why there was no verdict, without what was seen, for counting."""
+    """Return the reason for a missing verdict, without the text of the reply, for counting."""
     return failure.partition(SEEN)[0]
 
 
 def _read(said: str, cut_off: bool) -> bool | str:
-    """Return the verdict, or why there is none."""
+    """Return the verdict, or the reason why there is none."""
     blocks = list(_objects(said))
-    if cut_off:  # what follows is unknown; some grammars go on with blanks after the whole object
+    if cut_off:  # the rest is unknown; some grammars add blanks after the whole object
         whole = len(blocks) == 1 and blocks[0][0] == 0 and not said[blocks[0][1] :].strip()
         return _agree([blocks[0][2]]) if whole else NEITHER
     if alone := _ALONE.fullmatch(said) or _ALMOST_JSON.fullmatch(said):
@@ -109,7 +109,7 @@ def _read(said: str, cut_off: bool) -> bool | str:
         return verdict
     ends = [end for _, end, _ in blocks]
     if ends and not said[max(ends) :].strip(" \n.,"):
-        return verdict  # a reason may stand before
+        return verdict  # a reason may come first
     if first:
         rest = said[first.end() :]
     elif min(start for start, _, _ in blocks) == 0:
@@ -121,7 +121,7 @@ def _read(said: str, cut_off: bool) -> bool | str:
 
 
 def _objects(said: str) -> Iterator[tuple[int, int, bool | None]]:
-    """Yield the JSON objects that begin a line or follow another one: where each stands, and what it says."""
+    """Yield start, end and verdict of the JSON objects that begin a line or follow another one."""
     decoder, position = json.JSONDecoder(object_pairs_hook=_Pairs, strict=False), 0
     for line in re.finditer(r"^[ \t]*(?=\{)", said, re.MULTILINE):
         start = line.end()
@@ -135,11 +135,11 @@ def _objects(said: str) -> Iterator[tuple[int, int, bool | None]]:
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """A JSON object whose keys may come twice."""
+    """JSON object that may repeat keys."""
 
     @property
     def verdict(self) -> bool | None:
-        """What it says, if it says one thing: another key may hold a reason, and no other verdict."""
+        """Verdict of the object if it is unique: other keys may hold a reason, but no other verdict."""
         given = {_word(value) for key, value in self if key.lower() == "correct"}
         others = {_word(value) for key, value in self if key.lower() != "correct"} - {None}
         return given.pop() if len(given) == 1 and others <= given else None

@@ -1,8 +1,8 @@
-"""Readings of an answer: every value it may state, and its text as far as sign, point, operator and case decide something.
+"""Readings of an answer: the values it may state, and its text with the signs, points, operators and case that distinguish answers.
 
-Two answers are the same if they share a reading. A value has one form for all ways to write it (`judge/values.py`). Of a text case,
-accents, articles and most punctuation are dropped, as in SQuAD's normalisation, but not what tells answers apart: the point of 3.5, the
-sign of -5, the marks of C++, C# and .NET, the letter of Vitamin A. Code (flags, paths, identifiers, expressions) counts as it is written.
+Two answers are equal if they share a reading. A value has one form for all its spellings (`judge/values.py`). Text loses case, accents,
+articles and most punctuation, as in SQuAD's normalisation, but keeps marks that distinguish answers: the point of 3.5, the sign of -5, the
+marks of C++, C# and .NET, the letter of Vitamin A. Code (flags, paths, identifiers, expressions) keeps its spelling.
 """
 
 import functools
@@ -14,14 +14,14 @@ from collections.abc import Callable, Iterator
 from slmsearch.judge.values import Reading, numerals, read_values
 
 MAX_VALUE_CHARS = 200
-"""A longer text states no single value."""
+"""Maximum length of a text that states a single value, in characters."""
 _WRAPS = ('"', "'", "`", "**", "*", "_", "()")
 _MARKS = {
     **dict.fromkeys(map(ord, "\u2010\u2011\u2012\u2013\u2014\u2015\u2212\ufe63\uff0d"), "-"),
     **dict.fromkeys(map(ord, "\u2018\u2019\u02bc\u2032"), "'"),
     **dict.fromkeys(map(ord, "\u201c\u201d\u201e\u2033"), '"'),
 }
-"""Hyphens, dashes and minus signs; single and double quotation marks and primes."""
+"""Unified marks: hyphens, dashes and minus signs; single and double quotation marks and primes."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _RAISED = re.compile(r"(?<=[^\W_])([⁺⁻]?[⁰¹²³⁴⁵⁶⁷⁸⁹]+)(?![⁺⁻])")
 _VULGAR = re.compile(r"(\d?) ?([¼-¾⅐-⅞])")
@@ -64,14 +64,14 @@ _SPELLED: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ..
     (re.compile(r"\bc plus plus\b"), "c++"),
     (re.compile(r"(?<!\w)(?:no\. ?|nr\. ?|number |№ ?|#)(?=\d)"), "number "),
     (re.compile(r"^\+(?=[\d.])"), ""),
-    (re.compile(r"(?<=[^\w\s])\s+(?:an?|the|\ue000)$"), ""),  # "Norwick, a": cut off in mid-sentence
+    (re.compile(r"(?<=[^\w\s])\s+(?:an?|the|\ue000)$"), ""),  # "Norwick, a": truncated
     (re.compile(r"\s*([+<>=%^]+)\s*(?=\w|$)"), r"\1"),
 )
 _SHORT = {"saint": "st", "doctor": "dr", "mister": "mr", "mount": "mt", "junior": "jr", "senior": "sr", "versus": "vs"}
 _ARTICLES = frozenset(("a", "an", "the"))
 _KEYS = frozenset(("major", "minor", "flat", "sharp"))
 _LETTER_A = "\ue000"
-"""Stands for the A of Vitamin A, which is no article."""
+"""Placeholder for the A of Vitamin A, which is not an article."""
 _CAPITAL_A = re.compile(r"(?<=\w )A(?!\w)")
 _ROMAN = re.compile(r"(?=[ivxl]{2})(xl|l?x{0,3})(ix|iv|v?i{0,3})|i|v")
 _ROMAN_VALUES = {"i": 1, "v": 5, "x": 10, "l": 50}
@@ -80,7 +80,7 @@ _RANK = re.compile(r"(?<=\w )the (\d+)(?:st|nd|rd|th)$")
 
 @functools.lru_cache(maxsize=8192)
 def readings(text: str) -> frozenset[Reading]:
-    """Collect the readings of an answer; blank text has none, any other at least one."""
+    """Return the readings of an answer; blank text has none, any other at least one."""
     tidy = _tidy(text)
     if not tidy:
         return frozenset((("raw", text.strip()),)) if text.strip() else frozenset()
@@ -91,14 +91,14 @@ def readings(text: str) -> frozenset[Reading]:
 
 
 def _read_list(text: str) -> Iterator[Reading]:
-    """Read a list of names or words, of which order and joints say nothing; with figures it may be a date or a number."""
+    """Read a list of names or words, ignoring order and conjunctions; a list with figures may be a date or a number."""
     items = [item for item in _LIST_JOINTS.split(text.rstrip(".")) if item]
     if len(items) > 1 and not any(c.isdigit() for c in text):
         yield ("list", *sorted(min(_text_forms(item)) for item in items))
 
 
 def _tidy(text: str) -> str:
-    """Drop what surrounds an answer (quotes, a full stop), and write each mark in one way; raised digits stay raised: 10⁶ is 10^6."""
+    """Remove quotes and a full stop around an answer, and unify marks; raised digits stay raised: 10⁶ is 10^6."""
     text = _SURROGATE.sub("\ufffd", text)  # which text2num refuses
     text = _RAISED.sub(lambda match: f"^{unicodedata.normalize('NFKC', match[1])}", text)
     text = _VULGAR.sub(lambda match: f"{match[1]} {unicodedata.normalize('NFKC', match[2])}".strip(), text)
@@ -116,7 +116,7 @@ def _tidy(text: str) -> str:
 
 
 def _text_forms(text: str) -> Iterator[str]:
-    """Give the forms in which a text may be written: with and without "&", hyphens, articles."""
+    """Yield the forms of a text: with and without "&", hyphens, articles."""
     text = _CAPITAL_A.sub(_LETTER_A, text) if text != text.upper() else text
     text = _plain_letters(text.casefold())
     for pattern, written in _SPELLED:
@@ -132,7 +132,7 @@ def _text_forms(text: str) -> Iterator[str]:
 
 
 def _plain_letters(text: str) -> str:
-    """Drop accents of Latin letters: other scripts tell words apart by such marks."""
+    """Remove accents of Latin letters; other scripts distinguish words by such marks."""
     if text.isascii():
         return text
     from text_unidecode import unidecode
@@ -146,7 +146,7 @@ def _without_marks(text: str) -> str:
 
 
 def _join_initials(words: list[str]) -> list[str]:
-    """Write "j k rowling" as "jk rowling"."""
+    """Join initials: "j k rowling" becomes "jk rowling"."""
     joined: list[str] = []
     initial = False
     for word in words:
@@ -160,7 +160,7 @@ def _join_initials(words: list[str]) -> list[str]:
 
 
 def _number_romans(words: list[str]) -> list[str]:
-    """Write Roman numerals after a word in digits: "louis xiv" as "louis 14"; of single letters only a last I or V is one."""
+    """Convert Roman numerals after a word to digits: "louis xiv" becomes "louis 14"; single letters count only as a last I or V."""
     numbered = words[:1]
     for i, word in enumerate(words[1:], 1):
         is_number = bool(_ROMAN.fullmatch(word)) and (len(word) > 1 or i == len(words) - 1)
@@ -174,6 +174,6 @@ def _from_roman(word: str) -> int:
 
 
 def _without_articles(words: list[str]) -> list[str]:
-    """Drop articles, but no letter: the last "a" of several words, and that of "A minor"."""
+    """Remove articles, but no letter names: the last "a" of several words, and that of "A minor", stay."""
     last = len(words) - 1
     return [word for i, word in enumerate(words) if word not in _ARTICLES or (word == "a" and (i == last or words[i + 1] in _KEYS))]

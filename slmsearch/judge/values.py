@@ -1,8 +1,8 @@
-"""Values that an answer states: numbers, money, quantities with units, years, ranges, times, dates and versions.
+"""Values in answers: numbers, money, quantities with units, years, ranges, times, dates and versions.
 
-`read_values` gives a value in a form that is equal for every way to write it: "5 km", "5,000 metres" and "five kilometers" read alike.
-Number words are text2num's, units pint's, versions packaging's; `docs/judges.md` says what other libraries were measured at. Nothing
-depends on the locale or on the current date.
+`read_values` returns a value in a form that is equal for all its spellings: "5 km", "5,000 metres" and "five kilometers" read alike.
+text2num reads number words, pint units, packaging versions; `docs/judges.md` compares other libraries. The result does not depend on the
+locale or the current date.
 """
 
 import functools
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pint
 
 Reading = tuple[str, ...]
-"""Kind of a value, and what it comes to."""
+"""Kind of a value, and its canonical form."""
 
 
 def _any_of(patterns: Mapping[str, str]) -> str:
@@ -27,7 +27,7 @@ def _any_of(patterns: Mapping[str, str]) -> str:
 
 
 def _named(patterns: Mapping[str, str], text: str) -> str | None:
-    """Name the first pattern that is the whole text; None for none."""
+    """Return the name of the first pattern that matches the whole text, or None."""
     return next((name for name, pattern in patterns.items() if re.fullmatch(pattern, text, re.IGNORECASE)), None)
 
 
@@ -62,7 +62,7 @@ _LEAD = re.compile(
     r"\A(?:[~≈]\s*|(?:approximately|approx\.?|about|around|roughly|circa|ca\.|c\.|nearly|almost|in|on|at|the(?: year)?|an?)\s+)+",
     re.IGNORECASE,
 )
-"""What may stand before a value and changes nothing."""
+"""Words before a value that do not change it."""
 _MONEY = {
     "USD": r"us ?\$|\$|usd|(?:us |u\.s\. |american )?dollars?",
     "EUR": r"€|eur|euros?",
@@ -75,7 +75,7 @@ _MONEY = {
     "RUB": r"₽|rub|(?:russian )?rou?bles?",
 }
 _SHORT_SCALES = {"k": 10**3, "m": 10**6, "mn": 10**6, "b": 10**9, "bn": 10**9}
-"""Letters that scale an amount of money; after any other number they are a unit."""
+"""Letters that scale an amount of money; after other numbers they are units."""
 _NUMBER = (
     r"(?P<sign>[-+] ?|minus |negative |plus )?(?P<digits>\d{1,30}(?:\.\d{1,30})?|\.\d{1,30})"
     r"(?:(?P<exp> ?[x\u00d7*·] ?10 ?\^ ?|e|\^)(?P<power>[-+]?\d{1,2})(?!\d)|(?P<whole> \d{1,9})?/(?P<divisor>\d{1,9}))?"
@@ -92,7 +92,7 @@ _DEGREES = re.compile(r"(?:°|degrees? |deg\.? )\s?(?:(?P<c>c(?:elsius)?)|(?P<f>
 _ERA_DOTS = re.compile(r"\b(?:b\.c|a\.d|c\.e|b\.c\.e)\.", re.IGNORECASE)
 _ERA = re.compile(r"(ad |ce )?(\d{1,4})( ?(?:ad|ce))?( ?bce?)?", re.IGNORECASE)
 _BARE_YEAR = range(100, 2101)
-"""Numbers that may be years without an era beside."""
+"""Numbers that may be years without an era."""
 _RANGE_END = r"(-?\d{1,12}(?:\.\d{1,9})?)"
 _RANGE = re.compile(rf"(?:from |between )?{_RANGE_END}(?: ?- ?| to | and | through | until ){_RANGE_END} ?([^\d]*)", re.IGNORECASE)
 _TIME = re.compile(r"(\d{1,2})(?:(?P<mark>[:.])(\d\d))?(?::(\d\d))?(?: ?(?P<half>[ap])\.?m\.?| o'?clock)?", re.IGNORECASE)
@@ -109,11 +109,11 @@ _VERSION = re.compile(
     re.IGNORECASE,
 )
 _MINOR = re.compile(r"\d{1,2}\.[1-3]0")
-"""What is taken for a version and not for a decimal: 3.10 is not 3.1."""
+"""Numbers read as a version, not as a decimal: 3.10 is not 3.1."""
 
 
 def numerals(text: str) -> str:
-    """Write numbers in English words, and with scale words, in digits without thousands separators; other text stays."""
+    """Convert numbers in English words, and with scale words, to digits without thousands separators; other text stays."""
     from text_to_num import alpha2digit
 
     in_words = not any(c.isdigit() for c in text)
@@ -126,7 +126,7 @@ def numerals(text: str) -> str:
 
 
 def read_values(text: str) -> Iterator[Reading]:
-    """Read the values that a whole text may state; text around a value, other than "about" or "in", makes it none."""
+    """Yield the values that a whole text may state; text around a value, except "about" or "in", means no value."""
     text = numerals(_SPACED.sub(lambda match: re.sub(r"[ '_]", "", match[0]), _WORD_HYPHEN.sub(" ", text)))
     text = _DECIMAL_COMMA.sub(r"\1.\2", text)
     text = _PARTS.sub(_write_part, _AND_PART.sub(lambda match: f"{match[1]} 1/{_PART_OF[match[2].lower()]}", text))
@@ -183,7 +183,7 @@ def _read_amount(text: str, operator: str) -> Iterator[Reading]:
 
 
 def _value_of(match: re.Match[str]) -> Fraction | None:
-    """Return the number that an amount states; None where it divides by zero."""
+    """Return the number that an amount states; None if it divides by zero."""
     value = Fraction(f"0{match['digits']}")
     if match["divisor"]:
         if not int(match["divisor"]):
@@ -202,7 +202,7 @@ def _value_of(match: re.Match[str]) -> Fraction | None:
 
 @functools.lru_cache(maxsize=1024)
 def _base_unit(unit: str) -> tuple[float, float, str] | None:
-    """Return factor, offset and name of the base units of a unit; None where pint knows none."""
+    """Return factor, offset and name of the base units of a unit; None if pint does not know it."""
     import pint
 
     unit = _DEGREES.sub(lambda match: "degC" if match["c"] else "degF", unit).replace("°", "degree")
@@ -214,7 +214,7 @@ def _base_unit(unit: str) -> tuple[float, float, str] | None:
         try:
             at_zero, at_one = (_units().Quantity(number, name).to_base_units() for number in (0.0, 1.0))
         except (pint.PintError, AssertionError, AttributeError, TypeError, ValueError, ZeroDivisionError, OverflowError):
-            continue  # a word, or one in capitals
+            continue  # a word, possibly in capitals
         return at_one.magnitude - at_zero.magnitude, at_zero.magnitude, str(at_one.units)
     return None
 
@@ -256,7 +256,7 @@ def _read_time_range(text: str) -> Iterator[Reading]:
 
 
 def _read_date(text: str, operator: str) -> Iterator[Reading]:
-    """Read a date of which at least two parts are known; a missing part stays missing."""
+    """Read a date with at least two known parts; a missing part stays missing."""
     if match := _ISO.fullmatch(text):
         candidates = [(int(match[1]), int(match[2]), int(match[3]))]
     elif match := _NUMERIC_DATE.fullmatch(text):
@@ -270,7 +270,7 @@ def _read_date(text: str, operator: str) -> Iterator[Reading]:
 
 
 def _date_parts(text: str) -> tuple[int, int, int] | None:
-    """Return year, month and day of a date with a month's name, 0 for a missing one; None where there is any other word."""
+    """Return year, month and day of a date with a month's name, 0 for a missing one; None if there is any other word."""
     year = month = day = 0
     if re.sub(r"[\s,.-]", "", _DATE_PART.sub("", text)):
         return None

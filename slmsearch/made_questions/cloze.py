@@ -1,6 +1,6 @@
-"""Statements with a gap, made of the sentences of a section: what is left out is a date, a number, a name, a quoted term or code in a line.
+"""Cloze questions: sentences of a section with a gap for a date, a number, a name, a quoted term or inline code.
 
-A name is known by its capital, in every script that has capitals; dates, numbers, quoted terms and code are asked for in any script.
+A name is recognised by its capital, in every script with case; dates, numbers, quoted terms and code in any script.
 """
 
 import re
@@ -15,13 +15,13 @@ from slmsearch.made_questions.sentences import CLOSING, CODE, OPENING, count_wor
 SpanKind = Literal["date", "year", "number", "name", "term", "code"]
 
 _APART, _BEHIND = rf"(?<![^\W{GLUED}])", rf"(?![^\W{GLUED}])"
-"""No word goes on before, or behind; where no space parts words, another one may."""
+"""Boundaries before and after a word; in scripts without spaces a word may follow directly."""
 _MONTH = r"(?:January|February|March|April|May|June|July|August|September|October|November|December)"
 _OTHER_MONTH = (
     r"(?:(?i:jan|feb|f\u00e9v|mar|m\u00e4r|apr|avr|abr|ma[iyjg]|ju[nli]|giu|lug|aug|ago|sep|set|o[ckt]t|out|nov|d[e\u00e9][cz]|dic)[^\W\d_]*"
     r"|(?=\S*[^\x00-\x7f])[^\s\d.,;:()]{3,15})"
 )
-"""As most languages of Latin script begin it, or a word of another script: between a day and a year it is a month."""
+"""Start of a month's name in most languages of Latin script, or a word of another script: between a day and a year it is a month."""
 YEAR = r"(?:1\d{3}|20\d{2})"
 DATE = (
     rf"\d{{1,2}} {_MONTH} \d{{4}}|{_MONTH} \d{{1,2}}, \d{{4}}|{_MONTH} \d{{4}}"
@@ -59,7 +59,7 @@ _PATTERNS: tuple[tuple[SpanKind, re.Pattern[str]], ...] = (
 )
 MAX_SPAN_WORDS = 6
 MIN_CODE, MAX_CODE = 3, 40
-"""Letters and digits that code in a line has at least, and characters at most, to be asked for."""
+"""Minimum number of letters and digits, and maximum number of characters, of inline code in a gap."""
 _NO_NAMES_TEXT = """\
 I It Its He She They We You This That These Those There Here The A An In On At By For From To Of As If When While Where Who
 What Which Whose After Before During Since Until Although Though However Because But And Or So Not No Yes All Each Every Some
@@ -91,13 +91,13 @@ _SEE = (
 _REFERENCE = re.compile(
     rf"(?:{_SEE})[{re.escape(OPENING)}]?$|\d(?:\.\d+\.?| ?[\u7ae0\u8282\u7bc0\uc7a5\uc808]),?\s?[{re.escape(OPENING)}]$"
 )
-"""Comes before what a sentence only points to: a verb, or the number of a section whose title follows."""
+"""Text before a mere reference: a verb, or the number of a section whose title follows."""
 _POINTED_AT = re.compile(r"[^.\u3002]{0,60}?(?:\u53c2\u7167|\u3054\u89a7|\ucc38\uc870|\ucc38\uace0)")
-"""Follows it in Japanese and Korean, where the verb comes last."""
+"""Text after a reference in Japanese and Korean, where the verb comes last."""
 _GOES_ON = re.compile(rf"[^\W{GLUED}]|[/\\_@=(\[-]|[.:]\w")
-"""Follows what is only a part of something: of a path, a file name, a call."""
+"""Character after a part of something longer: a path, a file name, a call."""
 _COMES_FROM = re.compile(rf"(?:[^\W{GLUED}]|[/\\=@])$")
-"""Comes before it."""
+"""Character before such a part."""
 _NUMBERED = re.compile(rf"\b([{CAPITALS}]\w*)\.? $|[\u8868\u56f3\u56fe\u5716\u7ae0\u8282\u7bc0\u9875\u9801]\s?$")
 _NEEDS_PAGE = re.compile(
     r"(?i)^(?:(?:it|its|he|his|she|her|they|their|this|these|that|those|there|here|such|both|another|other|also|the)\b)"
@@ -106,30 +106,30 @@ _NEEDS_PAGE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Excerpt:
-    """Text of a section, one sentence or more, and where it stands."""
+    """Text of a section, one or more sentences, with its location."""
 
     text: str
     page_id: str
     title: str
-    """Names the page in a question: its title, or this section's heading where many pages share that; empty where they share both."""
+    """Name of the page in a question: its title, or this section's heading if many pages share the title; empty if they share both."""
     section_id: str
     heading: str
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A question that nothing was checked of yet."""
+    """Question before any check."""
 
     question: str
     answer: str
     kind: str
-    """`cloze`, `written` or `correction`."""
+    """Kind: `cloze`, `written` or `correction`."""
     place: Excerpt
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
-    """A part of a sentence."""
+class TextSpan:
+    """Part of a sentence."""
 
     start: int
     end: int
@@ -137,15 +137,15 @@ class Span:
     text: str
 
 
-def find_spans(sentence: str, codes: Sequence[tuple[int, int]] = (), common: Container[str] = ()) -> list[Span]:
-    """Find what can be asked for, in order of kinds (code first, then dates); spans do not overlap.
+def find_spans(sentence: str, codes: Sequence[tuple[int, int]] = (), common: Container[str] = ()) -> list[TextSpan]:
+    """Find the spans for gaps, in order of kinds (code first, then dates); spans do not overlap.
 
     Args:
         sentence: plain text.
-        codes: where code stands in it; nothing else is found there.
-        common: words that elsewhere begin with a small letter: at the start of a sentence their capital makes no name.
+        codes: spans of code in it; no other kind is found there.
+        common: words that elsewhere begin with a small letter: at the start of a sentence their capital does not mark a name.
     """
-    found = [Span(start, end, "code", sentence[start:end]) for start, end in codes]
+    found = [TextSpan(start, end, "code", sentence[start:end]) for start, end in codes]
     for kind, pattern in _PATTERNS:
         for match in pattern.finditer(sentence):
             span = _span(sentence, kind, *match.span("asked"), common)
@@ -154,8 +154,8 @@ def find_spans(sentence: str, codes: Sequence[tuple[int, int]] = (), common: Con
     return [span for span in found if not _is_part(sentence, span)]
 
 
-def _is_part(sentence: str, span: Span) -> bool:
-    """Say whether a span is only a part of something, or what the sentence points to; of code, whether it is too short or long."""
+def _is_part(sentence: str, span: TextSpan) -> bool:
+    """Return True if a span is only part of something longer or a mere reference; for code, also if it is too short or long."""
     before, after = sentence[: span.start], sentence[span.end :]
     if span.kind in ("name", "term") and _POINTED_AT.match(after):
         return True
@@ -164,30 +164,30 @@ def _is_part(sentence: str, span: Span) -> bool:
     return span.kind == "code" and (len(span.text) > MAX_CODE or sum(map(str.isalnum, span.text)) < MIN_CODE)
 
 
-def _span(sentence: str, kind: SpanKind, start: int, end: int, common: Container[str]) -> Span | None:
+def _span(sentence: str, kind: SpanKind, start: int, end: int, common: Container[str]) -> TextSpan | None:
     text = sentence[start:end].rstrip(_TRAILING)
     if kind == "name":
         start, text = _trim_name(sentence, start, text, common)
         if not text or _is_loose(sentence, start, text):
             return None
         if is_german(sentence) and not sentence[:start].endswith(_BEFORE_NAMES):
-            if " " in text:  # two nouns in a row need not belong together
+            if " " in text:  # two adjacent nouns need not belong together
                 return None
             kind = "term"
     if not text.strip() or count_words(text) > MAX_SPAN_WORDS or not any(c.isalnum() for c in text):
         return None
     if kind == "number":
-        numbered = _NUMBERED.search(sentence[:start])  # "Section 12" is no quantity
+        numbered = _NUMBERED.search(sentence[:start])  # "Section 12" is not a quantity
         if len(text) < 2 or (numbered and numbered[1] not in NO_NAMES - _PLACES):
             return None
-    return Span(start, start + len(text), kind, text)
+    return TextSpan(start, start + len(text), kind, text)
 
 
 def _trim_name(sentence: str, start: int, text: str, common: Container[str]) -> tuple[int, str]:
-    """Return where a name begins and the name, without words that are part of none; empty if none is left."""
+    """Return start and text of a name without words that do not belong to it; empty if none is left."""
     words = text.split()
     is_first = start == 0 or sentence[:start].endswith(": ")
-    # At the start of a sentence a capital says nothing: a name there has two at least.
+    # At the start of a sentence a capital proves nothing: a name there needs at least two.
     while words and (words[0] in NO_NAMES or not words[0][0].isupper()):
         start += len(words.pop(0)) + 1
     while words and not words[-1][0].isupper():
@@ -201,7 +201,7 @@ def _trim_name(sentence: str, start: int, text: str, common: Container[str]) -> 
 
 
 def _is_loose(sentence: str, start: int, name: str) -> bool:
-    """Say whether a name is one of a list, or a lone word that may describe the next one: "Tibetan activists"."""
+    """Return True if a name is part of a list, or a single word that may describe the next one: "Tibetan activists"."""
     after = sentence[start + len(name) :]
     if _IN_LIST.match(after) and sentence[:start].endswith(_LISTED):
         return True
@@ -211,7 +211,7 @@ def _is_loose(sentence: str, start: int, name: str) -> bool:
 
 
 def read_code(text: str) -> tuple[str, list[tuple[int, int]]]:
-    """Return a text without the marks of code in it, and where that code stands."""
+    """Return a text without its marks of code, and the spans of that code."""
     plain, places, end = "", list[tuple[int, int]](), 0
     for match in CODE.finditer(text):
         plain += text[end : match.start()]
@@ -221,10 +221,10 @@ def read_code(text: str) -> tuple[str, list[tuple[int, int]]]:
 
 
 def make_clozes(sentence: Excerpt, common: Container[str] = ()) -> Iterator[Draft]:
-    """Yield a question for each span whose words stand nowhere else in the sentence, and not in the title of the page or the heading.
+    """Yield a question for each span whose words occur only once in the sentence, and not in the title of the page or the heading.
 
     Args:
-        sentence: one, code in it with its marks.
+        sentence: a single sentence, with marks around code.
         common: as in `find_spans`.
     """
     text, codes = read_code(sentence.text)
@@ -238,8 +238,8 @@ def make_clozes(sentence: Excerpt, common: Container[str] = ()) -> Iterator[Draf
             yield Draft(question, span.text, "cloze", place)
 
 
-def _question(sentence: Excerpt, span: Span) -> str | None:
-    """Ask for a span; None where the sentence needs its page's name, and that has none."""
+def _question(sentence: Excerpt, span: TextSpan) -> str | None:
+    """Return the question for a span; None if the sentence needs its page's name, and the page has none."""
     text = f"{sentence.text[: span.start]}{GAP}{sentence.text[span.end :]}".replace('"', "'")
     asked = f'{ASKED[span.kind]}: "{text}"'
     if sentence.title.casefold() in sentence.text.casefold() and not _NEEDS_PAGE.match(sentence.text):

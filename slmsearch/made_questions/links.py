@@ -1,10 +1,10 @@
-"""Questions over two pages: a sentence of one page names another, and a few words of that one have a gap.
+"""Two-hop questions: a sentence of one page names another page, and a few words of that page have a gap.
 
     Which name fills the gap: "It is named after the engineer ____."? On the page of that name, which year fills the gap:
     "... he moved to Paris in ____ to ..."?
 
-Kept is a question whose words find the first page and not the second, whose answer does not stand on the first, and whose second page
-is found by the name that the first has for it: one page alone does not answer it, and both can be reached.
+A question is kept if its words find the first page and not the second, the first page does not hold the answer, and the first page's name
+for the second finds the second page. Then no single page answers it, and both can be reached.
 """
 
 import functools
@@ -19,31 +19,31 @@ from slmsearch.corpus.questions import holds_answer
 from slmsearch.corpus.scripts import SPACELESS
 from slmsearch.keys import content_key
 from slmsearch.made_questions.cloze import ASKED, GAP, Excerpt, find_spans
-from slmsearch.made_questions.make import BATCH, Filters, Made, excerpts_of
+from slmsearch.made_questions.make import BATCH, Filters, MadeQuestions, excerpts_of
 from slmsearch.made_questions.names import Names
 from slmsearch.made_questions.sentences import is_usable, plain_paragraphs, split_sentences
 
 KIND = "two_hop"
 PER_PAGE = 2
-"""Questions that lead to the same page."""
+"""Maximum number of questions that lead to the same page."""
 BEFORE, AFTER = 4, 2
-"""Words around the gap of the second page: so few do not find it."""
+"""Number of words before and after the gap on the second page: too few to find it."""
 _WORD = re.compile(rf"[{SPACELESS}]{{1,3}}|[^\s{SPACELESS}]+")
-"""Or three characters of a script without spaces."""
+"""Pattern of a word, or of up to three characters of a script without spaces."""
 
 
 @dataclass(frozen=True, slots=True)
-class Fact:
-    """What can be asked about a page once its name is known."""
+class LinkedFact:
+    """Fact to ask about a page whose name is known."""
 
     place: Excerpt
     answer: str
     asked: str
-    """The question about it."""
+    """Question about the fact."""
 
 
-def find_facts(excerpt: Excerpt, common: Container[str] = ()) -> Iterator[Fact]:
-    """Find dates, numbers, names and terms in an excerpt whose neighbouring words do not name its page."""
+def find_facts(excerpt: Excerpt, common: Container[str] = ()) -> Iterator[LinkedFact]:
+    """Find dates, numbers, names and terms in an excerpt whose neighbouring words do not contain the name of the page."""
     for sentence in _sentences(excerpt):
         for span in find_spans(sentence, common=common):
             before, after = list(_WORD.finditer(sentence, 0, span.start)), list(_WORD.finditer(sentence, span.end))
@@ -54,28 +54,28 @@ def find_facts(excerpt: Excerpt, common: Container[str] = ()) -> Iterator[Fact]:
             told = excerpt.title and excerpt.title in fragment
             if not told and not holds_answer(f"{fragment} {excerpt.title}", span.text):
                 asked = ASKED[span.kind][0].lower() + ASKED[span.kind][1:]
-                yield Fact(excerpt, span.text, f'On the page of that name, {asked}: "... {fragment} ..."?')
+                yield LinkedFact(excerpt, span.text, f'On the page of that name, {asked}: "... {fragment} ..."?')
 
 
 @dataclass(frozen=True, slots=True)
 class Mention:
-    """A sentence that names another page."""
+    """Sentence that names another page."""
 
     place: Excerpt
-    """The sentence, and where it stands."""
+    """Sentence with its location."""
     name: str
-    """As the sentence has it."""
+    """Name in the sentence's spelling."""
     page_id: str
-    """Of the page named."""
+    """Id of the named page."""
 
-    def ask(self, fact: Fact) -> str:
-        """Return the question over both pages."""
+    def ask(self, fact: LinkedFact) -> str:
+        """Return the two-hop question."""
         gapped = self.place.text.replace(self.name, GAP).replace('"', "'")
         return f'Which name fills the gap: "{gapped}"? {fact.asked}'
 
 
 def find_mentions(library: Library, seed: int) -> list[Mention]:
-    """Find sentences that name another page, in an order drawn by seed."""
+    """Find sentences that name another page, in an order drawn by `seed`."""
     names, mentions = Names(library), list[Mention]()
     for page in library.pages():
         for excerpt in excerpts_of(page, library):
@@ -93,18 +93,18 @@ def _sentences(excerpt: Excerpt) -> Iterator[str]:
         yield from filter(is_usable, split_sentences(paragraph))
 
 
-def add_two_hop(made: Made, filters: Filters, seed: int, limit: int, about: Container[str] | None = None) -> Made:
-    """Make questions over two pages beside others.
+def add_two_hop(made: MadeQuestions, filters: Filters, seed: int, limit: int, about: Container[str] | None = None) -> MadeQuestions:
+    """Add two-hop questions to others.
 
     Args:
-        made: the others.
-        filters: over the pages and their index.
-        seed: another one takes other sentences.
-        limit: questions at most.
-        about: ids of pages of which one is to be part of each question; None takes all.
+        made: the other questions.
+        filters: filters of the pages and their index.
+        seed: seed of the choice of sentences.
+        limit: maximum number of questions.
+        about: ids of pages, of which each question must use one; None takes all.
 
     Raises:
-        IndexUnusableError, EmbedderError: the index or its embedder broke.
+        IndexUnusableError, EmbedderError: the index or its embedder failed.
     """
     rows, dropped = make_two_hop(filters, seed, limit, about)
     return replace(
@@ -119,18 +119,18 @@ def add_two_hop(made: Made, filters: Filters, seed: int, limit: int, about: Cont
 def make_two_hop(
     filters: Filters, seed: int, limit: int, about: Container[str] | None = None
 ) -> tuple[list[dict[str, object]], Counter[str]]:
-    """Return rows as a file of questions holds them, and how many mentions were dropped for which reason; see `add_two_hop`."""
+    """Return rows in the form of a file of questions, and the number of dropped mentions by reason; see `add_two_hop`."""
     rows, dropped, chance = list[dict[str, object]](), Counter[str](), Random(f"facts/{seed}")
     taken: Counter[str] = Counter()
     asked: set[str] = set()
 
     @functools.cache
-    def facts_of(page_id: str) -> list[Fact]:
+    def facts_of(page_id: str) -> list[LinkedFact]:
         page = filters.library.page(page_id)
         excerpts = excerpts_of(page, filters.library) if page else ()
         facts = [fact for excerpt in excerpts for fact in find_facts(excerpt, filters.common)]
         times = Counter(fact.asked for fact in facts)
-        return [fact for fact in facts if times[fact.asked] == 1]  # few words may stand on a page twice, with other answers
+        return [fact for fact in facts if times[fact.asked] == 1]  # a few words may occur twice on a page, with other answers
 
     mentions = find_mentions(filters.library, seed)
     if about is not None:
@@ -152,10 +152,10 @@ def make_two_hop(
 
 
 def _choose_facts(
-    mentions: Sequence[Mention], filters: Filters, chance: Random, facts_of: Callable[[str], Sequence[Fact]]
-) -> list[Fact | str]:
-    """Search with each name; choose something to ask about its page, in the section found if there is something, or say why not."""
-    chosen: list[Fact | str] = []
+    mentions: Sequence[Mention], filters: Filters, chance: Random, facts_of: Callable[[str], Sequence[LinkedFact]]
+) -> list[LinkedFact | str]:
+    """Search with each name and choose a fact of its page, if possible in the found section; otherwise give the reason for none."""
+    chosen: list[LinkedFact | str] = []
     for mention, hits in zip(mentions, filters.search([mention.name for mention in mentions]), strict=True):
         found = [hit.section_id for hit in hits if hit.page_id == mention.page_id]
         if not found:
@@ -167,9 +167,10 @@ def _choose_facts(
     return chosen
 
 
-def _reasons_against(mentions: Sequence[Mention], facts: Sequence[Fact | str], filters: Filters) -> list[str | None]:
-    """Search with each question, and each name with the words to find; say why one page alone answers, or why both cannot be reached."""
-    asked = [(mention, fact) for mention, fact in zip(mentions, facts, strict=True) if isinstance(fact, Fact)]
+def _reasons_against(mentions: Sequence[Mention], facts: Sequence[LinkedFact | str], filters: Filters) -> list[str | None]:
+    """Search with each question, and with each name and its question; return why one page alone answers, or why a page cannot be
+    reached."""
+    asked = [(mention, fact) for mention, fact in zip(mentions, facts, strict=True) if isinstance(fact, LinkedFact)]
     found = filters.search([text for mention, fact in asked for text in (mention.ask(fact), f"{mention.name} {fact.asked}")])
     pairs = iter(zip(found[::2], found[1::2], strict=True))
     reasons: list[str | None] = []
@@ -192,7 +193,7 @@ def _reasons_against(mentions: Sequence[Mention], facts: Sequence[Fact | str], f
     return reasons
 
 
-def _row(mention: Mention, fact: Fact) -> dict[str, object]:
+def _row(mention: Mention, fact: LinkedFact) -> dict[str, object]:
     first, second, question = mention.place, fact.place, mention.ask(fact)
     key = content_key(question=question, answer=fact.answer, section=second.section_id)
     return {

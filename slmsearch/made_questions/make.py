@@ -1,8 +1,8 @@
-"""Questions about a corpus that has none: drafted sentence by sentence, filtered, and spread evenly over the pages.
+"""Questions about a corpus without any: drafted sentence by sentence, filtered, and spread evenly over the pages.
 
-Kept is a draft whose answer stands in its section and in few others, whose wording finds that section, and that repeats no other.
+A draft is kept if its answer is in its section and in few others, its wording finds that section, and it repeats no other question.
 
-The same corpus, index, seed and limit give the same questions; those a language model writes are as repeatable as its server.
+The same corpus, index, seed and limit give the same questions; those of a language model are as repeatable as its server.
 """
 
 import re
@@ -24,36 +24,36 @@ from slmsearch.made_questions.written import MIN_SECTION_CHARS, QuestionGenerato
 from slmsearch.retrieval.hits import Hit, Index
 
 BATCH = 64
-"""Questions searched for together."""
+"""Number of questions searched for at a time."""
 PER_SECTION = 3
-"""Questions without a model a section may have."""
+"""Maximum number of questions per section without a model."""
 MAX_SECTIONS_OF_PAGE = 2
-"""Sections of the gold page that may hold the answer."""
+"""Maximum number of sections of the gold page that may hold the answer."""
 MAX_SECTIONS, MAX_SECTIONS_FRAC = 8, 0.01
-"""Sections of the whole corpus that may: this many, or this share of all, whichever is more."""
+"""Maximum number of sections of the corpus that may hold it: this many, or this share of all, whichever is more."""
 
 CORRECTION = "correction"
-"""Kind of a question that somebody gave with its answer."""
+"""Kind of a question that a user gave with its answer."""
 FREE = ("written", CORRECTION)
-"""Kinds that are not worded as their section is."""
+"""Kinds whose wording is independent of their section."""
 
 NONE_MADE = (
     "no question could be made of {pages} ({why}); a gap needs sentences that state facts: names with capitals, dates, numbers, quoted "
     "terms or code. A language model asks about any text (judge.kind: ollama or openai), and corpus.questions takes your own questions"
 )
-"""Message; the ways out are the same in every language."""
+"""Message for a corpus without questions; the remedies are the same in every language."""
 _SMALL = re.compile(rf"(?<![\w.'\u2019-])[{SMALL}]+(?![\w'\u2019-])")
 
 Progress = Callable[[int, int], None]
-"""Called with the pages done and their total."""
+"""Function called with the number of pages done and their total."""
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
-    """Questions, and how many drafts became of what."""
+class MadeQuestions:
+    """Questions, and the number of drafts by result."""
 
     rows: tuple[dict[str, object], ...]
-    """As a file of questions holds them."""
+    """Rows in the form of a file of questions."""
     made: dict[str, int]
     """Drafts by kind."""
     kept: dict[str, int]
@@ -61,20 +61,20 @@ class Made:
     dropped: dict[str, int]
     """Drafts that were filtered out, by reason."""
     faults: dict[str, int]
-    """Sections about which a model wrote nothing usable, by reason."""
+    """Number of sections for which a model wrote no usable question, by reason."""
 
 
 class Filters:
-    """Checks drafts, a batch of searches at a time, and holds those that passed."""
+    """Filters that check drafts, a batch of searches at a time, and hold those that passed."""
 
     def __init__(self, library: Library, index: Index, top_k: int, limit: int = 0) -> None:
-        """Note which sections hold which words.
+        """Index the sections by their words.
 
         Args:
-            library: pages.
-            index: of the same pages.
-            top_k: among so many first hits a question's own wording must find its page.
-            limit: questions taken at most; 0 sets no limit.
+            library: pages of the corpus.
+            index: index of the same pages.
+            top_k: number of first hits among which a question's own wording must find its page.
+            limit: maximum number of questions; 0 sets no limit.
         """
         self.library, self.limit, self._index, self._top_k = library, limit, index, top_k
         self.taken: list[Draft] = []
@@ -87,7 +87,7 @@ class Filters:
         self._holding: dict[str, set[int]] = defaultdict(set)
         self._lines = [word_line(f"{excerpt.heading}\n{excerpt.text}") for excerpt in self._excerpts]
         self.common = frozenset(word for excerpt in self._excerpts for word in _SMALL.findall(excerpt.text))
-        """Words that begin with a small letter somewhere."""
+        """Words that begin with a small letter somewhere in the corpus."""
         for number, line in enumerate(self._lines):
             for word in content_words(line):
                 self._holding[word].add(number)
@@ -95,7 +95,7 @@ class Filters:
         self._asked_of: Counter[tuple[str, str]] = Counter()
 
     def reason_against(self, draft: Draft) -> str | None:
-        """Say why a draft is no good, as far as that is known without searching; None if nothing speaks against it."""
+        """Return the reason to drop a draft, as far as it is known without a search; None if there is none."""
         place, section = draft.place, self.library.section(draft.place.section_id)
         if section is None or not holds_answer(section.text, draft.answer):
             return "answer not in its section"
@@ -110,14 +110,14 @@ class Filters:
         return self._reason_elsewhere(draft)
 
     def find(self, drafts: Sequence[Draft]) -> list[str | None]:
-        """Search with the drafts' own wording; say of each why it does not find its section, None if it does."""
+        """Search with the drafts' own wording; return for each the reason why it does not find its section, None if it does."""
         found = self.search([draft.question for draft in drafts])
         reasons: list[str | None] = []
         for draft, hits in zip(drafts, found, strict=True):
             hit = next((hit for hit in hits if hit.page_id == draft.place.page_id), None)
             if hit is None:
                 reasons.append(f"page not among the first {self._top_k} hits")
-            # Free wording may be nearer to another section of the page; a sentence's own words must not be.
+            # Free wording may be nearer to another section of the page; a section's own words must not be.
             elif hit.section_id != draft.place.section_id and draft.kind not in FREE:
                 reasons.append("another section is nearer")
             else:
@@ -125,11 +125,11 @@ class Filters:
         return reasons
 
     def search(self, queries: Sequence[str]) -> list[list[Hit]]:
-        """Search as a policy does."""
+        """Search like a policy."""
         return self._index.search(queries, self._top_k) if queries else []
 
     def add(self, drafts: Sequence[Draft]) -> None:
-        """Take drafts in; those that fail without a search are dropped at once."""
+        """Add drafts; those that fail without a search are dropped at once."""
         for draft in drafts:
             self.made[draft.kind] += 1
             reason = self.reason_against(draft)
@@ -141,7 +141,7 @@ class Filters:
             self.settle()
 
     def note(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Take questions into account that are there already: they are not repeated, and count for their sections."""
+        """Register existing questions: they are not repeated, and count for their sections."""
         for row in rows:
             self._asked.add(content_words(row["question"]))
             for section_id in row["section_ids"][-1:]:
@@ -149,14 +149,14 @@ class Filters:
                 self._per_section[section_id] += row["kind"] == "cloze"
 
     def refuse(self, draft: Draft) -> str | None:
-        """Say why a draft that does not count for the limit is no good; None takes it, and nothing may repeat it."""
+        """Return the reason to drop a draft that does not count for the limit; None registers it against repetition."""
         reason = self.reason_against(draft) or self.find([draft])[0]
         if reason is None:
             self._asked.add(content_words(draft.question))
         return reason
 
     def settle(self) -> None:
-        """Search with what waits, and keep or drop it."""
+        """Search with the waiting drafts, and keep or drop each."""
         for draft, missed in zip(self._waiting, self.find(self._waiting), strict=True):
             reason = missed or self.reason_against(draft) or self._surplus(draft)
             if reason is not None:
@@ -177,7 +177,7 @@ class Filters:
         return None
 
     def _reason_elsewhere(self, draft: Draft) -> str | None:
-        """Say what other sections have against a draft: they hold its answer or its sentence."""
+        """Return a reason in other sections to drop a draft: they hold its answer or its sentence."""
         words = content_words(draft.answer)
         if not words:
             return "answer in many sections"
@@ -198,19 +198,19 @@ def make_questions(
     generator: QuestionGenerator | None = None,
     progress: Progress | None = None,
     about: Container[str] | None = None,
-) -> Made:
-    """Make questions about the pages of a library.
+) -> MadeQuestions:
+    """Generate questions about the pages of a library.
 
     Args:
-        filters: over the pages and their index, with the limit.
-        seed: another seed takes other sentences and gaps.
-        generator: a language model that writes some, too.
-        progress: told of pages.
+        filters: filters of the pages and their index, with the limit.
+        seed: seed of the choice of sentences and gaps.
+        generator: language model that writes some of the questions.
+        progress: called with the number of pages done and their total.
         about: ids of the pages to ask about; None takes all.
 
     Raises:
         JudgeError: the model's server does not answer.
-        IndexUnusableError, EmbedderError: the index or its embedder broke.
+        IndexUnusableError, EmbedderError: the index or its embedder failed.
     """
     library, limit = filters.library, filters.limit
     pages = [page for page in library.pages() if about is None or page.id in about]
@@ -219,11 +219,11 @@ def make_questions(
     long_enough = [section for section in sections if generator and len(section.text) >= MIN_SECTION_CHARS]
     for drafts in generator.write(long_enough) if generator else ():
         filters.add(drafts)
-        # Half of a limit is left for questions that need no model: one model's style is not to be all there is.
+        # Half of the limit is reserved for questions without a model: one model's style must not fill the set.
         if limit and filters.kept["written"] >= limit / 2:
             break
     filters.settle()
-    # A page gives one sentence a round: with a limit, every page has its turn before one has its second.
+    # A page gives one sentence per round: with a limit, every page comes once before any comes twice.
     for done, drafts in _in_turn([_drafts_of(page, seed, library, filters.common) for page in pages]):
         filters.add(drafts)
         if progress is not None:
@@ -234,18 +234,18 @@ def make_questions(
     order = {page.id: number for number, page in enumerate(library.pages())}
     rows = tuple(map(make_row, sorted(filters.taken, key=lambda draft: order[draft.place.page_id])))
     faults = dict(generator.faults) if generator else {}
-    return Made(rows, dict(filters.made), dict(filters.kept), dict(filters.dropped.most_common()), faults)
+    return MadeQuestions(rows, dict(filters.made), dict(filters.kept), dict(filters.dropped.most_common()), faults)
 
 
 def excerpts_of(page: Page, library: Library) -> Iterator[Excerpt]:
-    """Yield a page's sections, each without those below it."""
+    """Yield a page's sections, each without its sub-sections."""
     for section, own in zip(library.sections(page.id), own_texts(page), strict=True):
         name = next((name for name in (page.title, section.heading) if name.casefold() not in library.shared_names), "")
         yield Excerpt(own, page.id, name, section.id, section.heading)
 
 
 def _in_turn(sources: Sequence[Iterator[list[Draft]]]) -> Iterator[tuple[int, list[Draft]]]:
-    """Take the next drafts of each source in turn until all have ended; yields how many have."""
+    """Yield the next drafts of each source in turn until all are exhausted, with the number of exhausted ones."""
     active, total = list(sources), len(sources)
     while active:
         going = []
@@ -258,7 +258,7 @@ def _in_turn(sources: Sequence[Iterator[list[Draft]]]) -> Iterator[tuple[int, li
 
 
 def _drafts_of(page: Page, seed: int, library: Library, common: Container[str]) -> Iterator[list[Draft]]:
-    """Yield the drafts of a page, a sentence's together, in an order drawn by seed."""
+    """Yield the drafts of a page, grouped by sentence, in an order drawn by `seed`."""
     rng = Random(f"questions/{seed}/{page.id}")
     sentences = [
         replace(section, text=sentence)
@@ -275,7 +275,7 @@ def _drafts_of(page: Page, seed: int, library: Library, common: Container[str]) 
 
 
 def make_row(draft: Draft) -> dict[str, object]:
-    """Return a question as a file of questions holds it."""
+    """Return a question in the form of a file of questions."""
     place = draft.place
     key = content_key(question=draft.question, answer=draft.answer, section=place.section_id)
     return {

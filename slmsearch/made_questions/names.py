@@ -1,4 +1,5 @@
-"""How pages name each other: by a title or a part of it, a label with a number ("PEP 8"), a file name, a link, a module's name in code."""
+"""Names by which pages refer to each other: a title or a part of it, a label with a number ("PEP 8"), a file name, a link, a module in
+code."""
 
 import posixpath
 import re
@@ -23,7 +24,7 @@ _LONGER_AFTER = re.compile(rf"-\w|[.:]\d|(?: (?:d[aeo]|del|of|the))? [{CAPITALS}
 
 
 class Names:
-    """What the pages of a library are called by others; a name that two pages have is none."""
+    """Names of the pages of a library; a name that two pages share is not used."""
 
     def __init__(self, library: Library) -> None:
         """Collect the names."""
@@ -37,11 +38,11 @@ class Names:
             self._lengths.setdefault(key[0], set()).add(len(key))
 
     def find(self, sentence: str, links: dict[str, str]) -> Iterator[tuple[str, str]]:
-        """Yield what a sentence calls pages, as it stands there, and their ids.
+        """Yield the names of pages in a sentence, in its spelling, with their ids.
 
         Args:
             sentence: plain text.
-            links: what `links_of` finds in its section.
+            links: result of `links_of` for its section.
         """
         for text, page_id in links.items():
             before, _, after = sentence.partition(text)
@@ -64,7 +65,7 @@ class Names:
                         yield name, page_id
 
     def links_of(self, excerpt: Excerpt) -> dict[str, str]:
-        """Return the texts of an excerpt's links that lead to other pages, the code in it that is a page's name, and the pages' ids."""
+        """Return the link texts of an excerpt and the names of pages in its code, each with the id of the page."""
         codes = {match["code"].strip() for match in CODE.finditer(excerpt.text)}
         found = {code: page_id for code in sorted(codes) if (page_id := self._modules.get((code.lower(),), ""))}
         for match in LINK.finditer(excerpt.text):
@@ -85,13 +86,13 @@ class Names:
 
 
 def names_page(sentence: str, title: str) -> bool:
-    """Say whether a sentence names a page once, and not something longer: "Ho Chi Minh" is not in "Ho Chi Minh City"."""
+    """Return True if a sentence names a page once, and not as part of a longer name: "Ho Chi Minh" is not in "Ho Chi Minh City"."""
     before, _, after = sentence.partition(title)
     return sentence.count(title) == 1 and not (_LONGER_BEFORE.search(before) or _LONGER_AFTER.match(after))
 
 
 def _titles(page: Page, library: Library) -> set[str]:
-    """Return a page's title, its parts and what follows its number, of two words at least: of one nobody knows which page it means."""
+    """Return a page's title, its parts and the text after its number, of at least two words: a single word is ambiguous."""
     names = {page.title, *_PARTS.split(page.title)}
     names |= {_NUMBERING.sub("", name) for name in names}
     return {name for name in names if count_words(name) > 1 and WORD.search(name) and name.casefold() not in library.shared_names}
@@ -103,7 +104,7 @@ def _labels(page: Page) -> set[Key]:
 
 
 def _is_module(page: Page) -> bool:
-    """Say whether a page is about what its file is called: "shutil \u2014 High-level file operations" in `shutil.html`."""
+    """Return True if a page is about the module in its file name: "shutil \u2014 High-level file operations" in `shutil.html`."""
     return _stem(page.id) in (part.lower() for part in _PARTS.split(page.title))
 
 
@@ -112,7 +113,7 @@ def _stem(page_id: str) -> str:
 
 
 def _unique(pairs: Iterable[tuple[Key, str]]) -> dict[Key, str]:
-    """Return the pages of names, without the names that several have."""
+    """Return the pages of names, without names of several pages."""
     pages: dict[Key, set[str]] = {}
     for key, page_id in pairs:
         pages.setdefault(key, set()).add(page_id)

@@ -1,7 +1,7 @@
-"""Questions of pages that change: those about unchanged pages stay and keep their split, and what people corrected joins them.
+"""Questions of pages that change: those about unchanged pages stay and keep their split, and users' corrections are added.
 
-A correction is checked as any question is: its answer stands in its section, its wording finds the page, it repeats no other. It is
-trained on, so the questions of its page leave the other splits.
+A correction is checked like any question: its answer is in its section, its wording finds the page, it repeats no other. It is trained on,
+so the questions of its page leave the other splits.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +14,7 @@ from slmsearch.corpus.splits import assign_splits
 from slmsearch.keys import content_key
 from slmsearch.made_questions.cloze import Draft, Excerpt
 from slmsearch.made_questions.links import add_two_hop
-from slmsearch.made_questions.make import CORRECTION, Filters, Made, Progress, excerpts_of, make_questions, make_row
+from slmsearch.made_questions.make import CORRECTION, Filters, MadeQuestions, Progress, excerpts_of, make_questions, make_row
 from slmsearch.made_questions.written import QuestionGenerator
 
 ACCEPTED = "accepted"
@@ -22,27 +22,27 @@ ACCEPTED = "accepted"
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """What somebody says is the right answer."""
+    """Right answer according to a user."""
 
     id: str
     question: str
     answer: str
     section_id: str | None = None
-    """Where it stands, if that was said."""
+    """Section that states it, if given."""
 
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """Questions made before, and what of their pages they were made from."""
+    """Existing questions, and hashes of their pages."""
 
     rows: Sequence[Row]
-    """With `split`."""
+    """Rows with `split`."""
     prints: Mapping[str, str]
-    """Of every page then, by id."""
+    """Hashes of all pages at that time, by id."""
 
 
 NOTHING = Earlier((), {})
-"""There were no questions."""
+"""Value for a corpus without existing questions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +50,14 @@ class Renewed:
     """Questions with their splits."""
 
     rows: tuple[Row, ...]
-    made: Made
-    """What was drafted anew."""
+    made: MadeQuestions
+    """Questions generated now."""
     kept: int
-    """Questions taken over."""
+    """Number of questions kept."""
     corrections: Mapping[str, str]
-    """By id: `accepted`, or why not."""
+    """Result by id: `accepted`, or the reason against."""
     left_test: int
-    """Questions that would be in another split than `train` but for a correction about their page."""
+    """Number of questions that are in `train` only because of a correction about their page."""
 
 
 def print_pages(library: Library) -> dict[str, str]:
@@ -73,19 +73,19 @@ def renew_questions(
     generator: QuestionGenerator | None = None,
     progress: Progress | None = None,
 ) -> Renewed:
-    """Make questions about new and changed pages, take the others over, and add corrections.
+    """Generate questions about new and changed pages, keep the others, and add corrections.
 
     Args:
-        filters: over the pages and their index, with the limit of new questions.
-        earlier: what there was.
-        corrections: the oldest first; of several about one question the first that passes counts.
-        two_hop: questions over two pages at most.
-        generator: a language model that writes some, too.
-        progress: told of pages.
+        filters: filters of the pages and their index, with the limit of new questions.
+        earlier: existing questions.
+        corrections: corrections, the oldest first; of several about one question the first that passes counts.
+        two_hop: maximum number of two-hop questions.
+        generator: language model that writes some of the questions.
+        progress: called with the number of pages done and their total.
 
     Raises:
         JudgeError: the model's server does not answer.
-        IndexUnusableError, EmbedderError: the index or its embedder broke.
+        IndexUnusableError, EmbedderError: the index or its embedder failed.
     """
     prints = print_pages(filters.library)
     unchanged = {page for page, made in prints.items() if earlier.prints.get(page) == made}
@@ -103,7 +103,7 @@ def renew_questions(
 
 
 def _draft(correction: Correction, filters: Filters) -> Draft | str:
-    """Find the section that states the answer; says why where there is none."""
+    """Return a draft for the section that states the answer, or the reason why there is none."""
     library = filters.library
     if correction.section_id is not None:
         section = library.section(correction.section_id)
@@ -125,10 +125,10 @@ def _excerpts_of(page_id: str, library: Library) -> Iterable[Excerpt]:
 
 
 def add_splits(rows: Sequence[Row], earlier: Sequence[Row], library: Library) -> tuple[tuple[Row, ...], int]:
-    """Give questions their splits: pages keep those that they had, and pages of corrections go to `train`.
+    """Assign splits to questions: pages keep their split, and pages of corrections move to `train`.
 
     Returns:
-        The rows with `split`, without those that would join two splits, and how many are in `train` only because of a correction.
+        The rows with `split`, without those that would join two splits, and the number in `train` only because of a correction.
     """
     by_id = {str(row["id"]): row for row in rows}
     questions = [parse_question(row, "a question made here", library.sections) for row in by_id.values()]

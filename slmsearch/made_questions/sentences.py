@@ -1,4 +1,4 @@
-"""The sentences of a section: plain text without blocks of code, tables, links or emphasis; and whether one states something."""
+"""Sentences of a section as plain text, without blocks of code, tables, links or emphasis, and checks of their content."""
 
 import re
 
@@ -9,13 +9,13 @@ OPENING, CLOSING = (
     '"\u201c\u201e\u201d\u00ab\u00bb\u2039\u300c\u300e\u300a\u05f4',
     '"\u201c\u201d\u00bb\u00ab\u203a\u300d\u300f\u300b\u05f4',
 )
-"""Quotation marks, those alike in pairs: \u201ea\u201c and \u201ca\u201d, \u00aba\u00bb and \u00bba\u00ab."""
+"""Quotation marks at the same positions form pairs: \u201ea\u201c and \u201ca\u201d, \u00aba\u00bb and \u00bba\u00ab."""
 _FENCED = re.compile(r"^(`{3,}|~{3,}).*?^\1[`~]*\s*$", re.DOTALL | re.MULTILINE)
 _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 _TAG = re.compile(r"</?[a-zA-Z][^<>]{0,200}>")
 _IMAGE = re.compile(r"!\[[^\[\]]*\]\([^()\s]*(?:\s[^()]*)?\)")
 LINK = re.compile(r"\[([^\[\]]+)\](?:\(([^()\s]*(?:\([^()]*\)[^()\s]*)?)(?:\s\"[^\"]*\")?\)|\[[^\[\]]*\])")
-"""Groups: its text, and where it leads."""
+"""Markdown link; its groups are the text and the target."""
 _NOTE = re.compile(r"\[(?:\d{1,3}|note \d+|citation needed|update|clarification needed|\^[^\[\]]*)\]")
 _EMPHASIS = re.compile(r"(\*{1,3}|(?<!\w)_{1,3})(?=\S)([^*_\n]+?)(?<=\S)(\1)(?![^\W" + GLUED + "])")
 _ITEM = re.compile(r"^\s*(?:[-*+]|\d{1,3}[.)])\s+")
@@ -57,7 +57,7 @@ _QUOTES = frozenset(OPENING + CLOSING)
 
 
 def plain_paragraphs(markdown: str, keep_code: bool = False) -> list[str]:
-    """Return the paragraphs and list items of a section's text without marks, one line each; code in a line may keep its own."""
+    """Return the paragraphs and list items of a section's text without marks, one line each; inline code may keep its marks."""
     text = _COMMENT.sub(" ", _FENCED.sub("\n", markdown))
     paragraphs, waiting = list[str](), list[str]()
 
@@ -80,7 +80,7 @@ def plain_paragraphs(markdown: str, keep_code: bool = False) -> list[str]:
 def _strip_marks(line: str, keep_code: bool) -> str:
     codes = list[str]()
 
-    def hide(match: re.Match[str]) -> str:  # what looks like a mark in code is none
+    def hide(match: re.Match[str]) -> str:  # code may contain the same characters
         codes.append(match["code"].strip())
         return f"\ue000{len(codes) - 1}\ue001"
 
@@ -93,9 +93,9 @@ def _strip_marks(line: str, keep_code: bool) -> str:
 
 
 def split_sentences(paragraph: str) -> list[str]:
-    """Split a paragraph at ends of sentences; full stops of abbreviations, initials and ordinal numbers are none.
+    """Split a paragraph at ends of sentences; full stops of abbreviations, initials and ordinal numbers do not count.
 
-    Thai and Lao have no full stop: a space between two of their letters ends a clause, which stands for a sentence.
+    Thai and Lao have no full stop: a space between two of their letters ends a clause, which counts as a sentence.
     """
     parts, start, numbered = list[str](), 0, not is_english(paragraph)
     for match in _END.finditer(paragraph):
@@ -108,24 +108,24 @@ def split_sentences(paragraph: str) -> list[str]:
 
 
 def is_english(text: str) -> bool:
-    """Say whether a text may be English: it has the commonest words of it, or none of another language."""
+    """Return True if a text may be English: it has common English words, or none of another language."""
     words = frozenset(text.split())
     return bool(words & _ENGLISH) or not (words & _ELSEWHERE or _NOT_ASCII.search(text))
 
 
 def is_german(text: str) -> bool:
-    """Say whether a text is German, which writes every noun with a capital."""
+    """Return True for a German text; German capitalises every noun."""
     words = frozenset(text.split())
     return bool(words & _GERMAN) and not words & _ENGLISH
 
 
 def count_words(text: str) -> int:
-    """Count words; where no space parts them, three characters are one."""
+    """Count words; in scripts without spaces, three characters count as one."""
     return len(text.split()) + len(_SPACELESS.findall(text)) // 3
 
 
 def is_usable(sentence: str) -> bool:
-    """Say whether a sentence is a whole statement of a sensible length, with closed brackets and quotations."""
+    """Return True if a sentence is a complete statement of a sensible length, with closed brackets and quotations."""
     if not MIN_WORDS <= count_words(sentence) <= MAX_WORDS or len(sentence) > MAX_CHARS or not _CLOSED.search(sentence):
         return False
     if not _BEGINS.match(sentence) or sentence.split()[0] == "See" or any(mark in sentence for mark in _NO_STATEMENT):

@@ -1,6 +1,6 @@
-"""Building an index version: embed what is new, store, verify, publish.
+"""Build of an index version: embed new passages, store, verify, publish.
 
-Not here: pruning old versions, and deciding which version a run takes.
+`upkeep` removes old versions; callers decide which version a run uses.
 """
 
 import errno
@@ -39,25 +39,26 @@ from slmsearch.retrieval.vectors import Keys, partial_directory, remove_chunks, 
 from slmsearch.retrieval.versions import IndexManifest
 
 BYTES_PER_VALUE = 10
-"""Measured: `vectors.npy` holds 4, Chroma's files about 5."""
+"""Bytes on disk per value of a vector, measured: `vectors.npy` takes 4, Chroma's files about 5."""
 BYTES_PER_CHAR = 4
-"""The lexical index, and the places in `passages.jsonl`."""
+"""Bytes on disk per character of a passage, for the lexical index and `passages.jsonl`."""
 SPARE_BYTES = 32 << 20
 EARLIER_VERSIONS = 3
-"""Versions whose vectors are taken over where the texts are the same; the current one comes first."""
+"""Number of versions whose vectors are reused for equal texts, the current one first."""
 UPDATE_FROM = 20_000
-"""Distinct vectors; below, filling a collection takes seconds and a copy is not worth its traces."""
+"""Number of distinct vectors from which a graph is copied; below, filling a collection takes seconds, and a copy would carry stale
+vectors."""
 MAX_CHANGED = 0.1
-"""Part of the vectors that may be new or gone when another version's graph is copied and brought up to date."""
+"""Maximum share of added and removed vectors for which another version's graph is copied and updated."""
 MAX_STALE = 0.2
-"""Part of the vectors that may have been dropped from a graph since it was built whole: each leaves a detour in it."""
+"""Maximum share of vectors removed from a graph since it was built whole: each leaves a detour."""
 
 
 def index_key(pages_digest: str, config: RetrievalConfig, embedder: Embedder | None = None) -> str:
-    """Name the version that these pages and settings make; loads no model.
+    """Return the key of the version of these pages and settings, without loading a model.
 
     Raises:
-        EmbedderError: the embedder is neither on disk nor to be had.
+        EmbedderError: the embedder is neither on disk nor available.
     """
     embedder = embedder or load_embedder(config.embedder)
     chunking = {"chunker": CHUNKER_VERSION, "max_chars": config.max_passage_chars, "lexical": LEXICAL_VERSION}
@@ -74,28 +75,27 @@ def build_index(
     embedder: Embedder | None = None,
     current: bool = True,
 ) -> str:
-    """Build the version of a corpus' pages, or find it complete; point `CURRENT` to it and return its key.
+    """Build the version of a corpus' pages unless it is complete; point `CURRENT` to it and return its key.
 
-    Passages that an earlier version of the same embedder holds are not embedded again, nor those that a killed build of this version has
-    already embedded.
+    Vectors of equal passages are reused from earlier versions of the same embedder and from a killed build of this version.
 
     Args:
-        corpus_dir: a materialised corpus.
-        progress: called with passages embedded and their total.
-        embedder: takes the place of the configured one.
-        current: point `CURRENT` to it; False for what is searched once, such as a night's fresh world.
+        corpus_dir: directory of a materialised corpus.
+        progress: called with the number of passages embedded and their total.
+        embedder: replaces the configured one.
+        current: point `CURRENT` to the version; False for an index that is searched once, such as that of a night's fresh world.
 
     Raises:
         CorpusError: the corpus is missing or damaged.
         EmbedderError: the embedder is missing or does not answer.
-        IndexUnusableError: the version cannot be written or fails its checks; nothing of it stays but vectors, `CURRENT` is as it was.
+        IndexUnusableError: the version cannot be written or fails its checks; only its vectors remain, and `CURRENT` is unchanged.
     """
     corpus = read_manifest(corpus_dir)
     embedder = embedder or load_embedder(config.embedder)
     key = index_key(corpus.pages_digest, config, embedder)
     if not versions.is_complete(index_dir / key):
         with _disk_failures(index_dir), partial_directory(index_dir, key) as partial:
-            # Another builder of the same version may have been faster.
+            # Another process may have built the same version meanwhile.
             if not versions.is_complete(index_dir / key):
                 _build_version(corpus_dir, index_dir / key, config, embedder, partial, progress)
             remove_chunks(partial)
@@ -150,7 +150,7 @@ def _build_version(
 
 
 def _earlier_versions(index_dir: Path, embedder: Embedder) -> list[IndexManifest]:
-    """Return complete versions made by an embedder, the current one first, then the newest."""
+    """Return complete versions of an embedder, the current one first, then the newest."""
     made = [v for v in versions.list_versions(index_dir) if (v.embedder_id, v.embedder_revision) == (embedder.id, embedder.revision)]
     current = versions.current_key(index_dir)
     made.sort(key=lambda v: (v.key == current, (index_dir / v.key / versions.MANIFEST).stat().st_mtime), reverse=True)
@@ -160,7 +160,8 @@ def _earlier_versions(index_dir: Path, embedder: Embedder) -> list[IndexManifest
 def _store_vectors(
     staging: Path, target: Path, keys: Keys, vectors: Vectors, earlier: Sequence[IndexManifest], config: RetrievalConfig
 ) -> tuple[str | None, int]:
-    """Fill the collection, or bring a copy of an earlier one up to date; return whose, and how many vectors its graph has lost."""
+    """Fill the collection, or update a copy of an earlier one; return the key of that version, and the number of vectors its graph has
+    lost."""
     place = chroma_place(staging, target.name, config)
     held = np.unique(keys)
     for version in earlier if len(held) >= UPDATE_FROM else ():
@@ -182,13 +183,13 @@ def _write_passages(path: Path, library: Library, passages: Sequence[Passage]) -
     titles = {page.id: page.title for page in library.pages()}
     with path.open("w", encoding="utf-8") as file:
         for passage in passages:
-            # The title stands in a page's first row only.
+            # Only a page's first row holds the title.
             row = {"page_id": passage.page_id, "section_id": passage.section_id, "title": titles.pop(passage.page_id, None)}
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
 
 
 def _require_space(directory: Path, passages: Sequence[Passage], dimension: int) -> None:
-    """Refuse before the embedding, which takes minutes, rather than fail after it."""
+    """Check disk space before embedding, which takes minutes."""
     needed = len(passages) * dimension * BYTES_PER_VALUE + sum(len(passage.text) for passage in passages) * BYTES_PER_CHAR + SPARE_BYTES
     free = shutil.disk_usage(directory).free
     if free < needed:
@@ -199,13 +200,13 @@ def _require_space(directory: Path, passages: Sequence[Passage], dimension: int)
 
 @contextmanager
 def _disk_failures(directory: Path) -> Iterator[None]:
-    """Name the cause when files cannot be written; Chroma reports a full disk in its own ways."""
+    """Convert errors of writing to one with the cause; Chroma reports a full disk in its own ways."""
     from chromadb.errors import ChromaError
 
     try:
         yield
     except OSError as error:
-        # NumPy reports a short write without a number.
+        # NumPy reports a short write without an errno.
         full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, None)
         remedy = "no disk space left: free some or set paths.data_dir" if full else "check the directory and its permissions"
         raise IndexUnusableError(f"the index cannot be written to {directory} ({error.strerror or error}); {remedy}") from error

@@ -1,8 +1,8 @@
-"""The Chroma collection of an index version: filling it, bringing a copy up to date, checking it, asking it.
+"""Chroma collection of an index version: filling, updating a copy, checking, searching.
 
-It lies in the version's directory, or on a Chroma server. It holds each distinct vector once, under its key, and neither texts nor places,
-which `SearchIndex` knows by the key. A `PersistentClient` serves one process and caches per path, so a directory
-is never written again once it is published. Chroma's own embedding function is switched off: it would download a model.
+It is in the version's directory or on a Chroma server. It holds each distinct vector once, under its key, without texts or locations, which
+`SearchIndex` finds by the key. A `PersistentClient` serves one process and caches per path, so a published directory is never written
+again. Chroma's own embedding function is disabled: it would download a model.
 """
 
 import sqlite3
@@ -25,25 +25,25 @@ from slmsearch.retrieval.versions import CHROMA
 
 COLLECTION = "passages"
 ADD_BATCH = 5000
-"""Chroma takes 5,461 at most."""
+"""Number of vectors added per call; Chroma accepts at most 5,461."""
 HNSW_EF_CONSTRUCTION = 100
-"""Candidates weighed for each vector that enters the graph. 200 takes 1.6 times as long as 100; of the ten nearest among 117,800
-passages a search finds 99.6 instead of 98.9 %."""
+"""Candidates compared for each vector added to the graph. 200 takes 1.6 times as long as 100; of the ten nearest among 117,800 passages a
+search then finds 99.6 instead of 98.9 %."""
 HNSW_MAX_NEIGHBORS = 16
-"""Neighbours a vector keeps in the graph: Chroma's own default."""
+"""Neighbours of a vector in the graph: Chroma's default."""
 EF_SEARCH = 200
 SAMPLE = 64
-"""Vectors whose neighbours are compared with brute force."""
+"""Number of vectors whose neighbours are compared with brute force."""
 NEIGHBOURS = 10
 MIN_RECALL = 0.9
 SCORE_TOLERANCE = 1e-4
 BLOCK = 65536
-"""Rows compared at once by brute force."""
+"""Number of rows compared at once by brute force."""
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A collection on a Chroma server."""
+    """Collection on a Chroma server."""
 
     url: str
     collection: str
@@ -54,7 +54,7 @@ Place: TypeAlias = Path | Server
 
 
 def chroma_place(version: Path, key: str, config: RetrievalConfig) -> Place:
-    """Say where a version's collection lies: in its directory, or on the configured server."""
+    """Return the location of a version's collection: its directory, or the configured server."""
     if config.chroma_url is None:
         return version / CHROMA
     token = config.chroma_token.get_secret_value() if config.chroma_token else None
@@ -63,7 +63,7 @@ def chroma_place(version: Path, key: str, config: RetrievalConfig) -> Place:
 
 @contextmanager
 def opened_collection(place: Place, create: bool = False) -> Iterator[Any]:
-    """Open the collection; or create it, in the place of one half-filled.
+    """Open the collection, or create it and replace a partial one.
 
     Raises:
         IndexUnusableError: the server does not answer or has no such collection.
@@ -94,13 +94,13 @@ def opened_collection(place: Place, create: bool = False) -> Iterator[Any]:
 
 
 def fill_collection(place: Place, keys: Keys, vectors: Vectors) -> None:
-    """Create the collection and add each distinct vector under its key."""
+    """Create the collection and add each distinct vector with its key."""
     with opened_collection(place, create=True) as collection:
         _add(collection, keys, vectors, distinct_rows(keys))
 
 
 def update_collection(place: Place, keys: Keys, vectors: Vectors, kept: Keys) -> None:
-    """Make a copy of another version's collection, of the keys `kept`, this version's: drop what it has no more, add what is new."""
+    """Update a copy of another version's collection, which holds the keys `kept`, to this version: delete old vectors, add new ones."""
     with opened_collection(place) as collection:
         gone = np.setdiff1d(kept, keys)
         for start in range(0, len(gone), ADD_BATCH):
@@ -110,7 +110,7 @@ def update_collection(place: Place, keys: Keys, vectors: Vectors, kept: Keys) ->
 
 
 def drop_collection(server: Server) -> None:
-    """Remove a version's collection from its server; one that is gone already is no error."""
+    """Remove a version's collection from its server; a missing one is not an error."""
     client, name = _connected(server)
     with closing(client):
         if name in {collection.name for collection in client.list_collections()}:
@@ -142,7 +142,7 @@ def verify_collection(place: Place, keys: Keys, vectors: Vectors) -> float:
 
 
 def nearest_keys(collection: Any, vectors: Vectors, count: int) -> list[NDArray[np.uint64]]:
-    """Return, for each vector, the keys of those that approximate search holds for nearest, ascending."""
+    """Return, for each vector, the ascending keys of its nearest vectors by approximate search."""
     found = collection.query(query_embeddings=vectors, n_results=count, include=[])
     return [np.array(sorted(int(name, 16) for name in ids), dtype=np.uint64) for ids in found["ids"]]
 
@@ -163,7 +163,7 @@ def _id(key: np.uint64) -> str:
 
 
 def _connected(place: Place) -> tuple[Any, str]:
-    """Return a client and the collection's name there; clients' published types lack `close` and want typed dicts."""
+    """Return a client and the collection's name there; clients' published types lack `close` and require typed dicts."""
     import chromadb
     from chromadb.config import Settings
 
@@ -175,16 +175,16 @@ def _connected(place: Place) -> tuple[Any, str]:
     headers = {"x-chroma-token": place.token} if place.token else None
     try:
         client = chromadb.HttpClient(host=url.hostname or "", port=port, ssl=url.scheme == "https", headers=headers, settings=settings)
-    except Exception as error:  # Chroma raises what its HTTP library raises, and ValueError
+    except Exception as error:  # Chroma raises its HTTP library's errors, and ValueError
         cause = cause_of(error)
         raise IndexUnusableError(f"no Chroma server answers at {place.url} ({cause}); start it, or fix retrieval.chroma_url") from error
     return client, place.collection
 
 
 def _measured_recall(collection: Any, keys: Keys, vectors: Vectors, rows: NDArray[np.int64]) -> float:
-    """Search for a sample of the vectors at `rows`; a hit counts if it is as near as a true neighbour, whatever its key."""
+    """Search for a sample of the vectors at `rows`; a hit counts if it is as near as a true neighbour, under any key."""
     sample = read_rows(vectors, rows[np.unique(np.linspace(0, len(rows) - 1, SAMPLE).astype(int))])
-    # Among few vectors everything is a neighbour; a third of them still says something.
+    # Among few vectors all are neighbours; a third of them is still informative.
     k = min(NEIGHBOURS, -(-len(rows) // 3))
     nearest = np.full((k, len(sample)), -np.inf, dtype=np.float32)
     for start in range(0, len(rows), BLOCK):

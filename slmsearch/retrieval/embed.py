@@ -1,7 +1,7 @@
-"""What turns text into vectors: the interface, and the memory of queries seen.
+"""Interface of embedders, which turn text into vectors, and the cache of query vectors.
 
-Nothing heavy is imported here. A local model is found and named (`id`, `revision`) at once, so that an index key can be
-made, but loaded only when the first text is encoded.
+This module imports nothing heavy. A local model is located and identified (`id`, `revision`) at once, so that an index key can be computed,
+but loaded only for the first text.
 """
 
 import threading
@@ -15,25 +15,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 Vectors: TypeAlias = NDArray[np.float32]
-"""One vector of unit length per row."""
+"""Vectors of unit length, one per row."""
 
 Precision = Literal["float32", "bfloat16"]
-"""Of the weights that encode passages."""
+"""Number format of the weights that encode passages."""
 
 Progress = Callable[[int, int], None]
-"""Called with the number of items done and their total."""
+"""Function called with the number of items done and their total."""
 
 REMEMBERED_QUERIES = 20_000
-"""Query vectors kept in memory: 30 MB at 384 dimensions. Training asks the same queries again and again."""
+"""Number of query vectors cached in memory: 30 MB at 384 dimensions. Training repeats the same queries."""
 
 
 class Embedder(ABC):
-    """Maps texts to float32 vectors of unit length; encodes each different query once."""
+    """Embedder of texts as float32 vectors of unit length; it encodes each distinct query once."""
 
     id: str
-    """Name of the model, the same wherever it was loaded from."""
+    """Name of the model, independent of its location."""
     revision: str
-    """What tells two versions of the model apart: the weights' sha256 where they are at hand."""
+    """Revision of the model: the weights' sha256 if they are on this machine."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[str, Vectors] = OrderedDict()
@@ -49,15 +49,15 @@ class Embedder(ABC):
         """Encode passages, `[n, dimension]`.
 
         Raises:
-            EmbedderError: the model cannot be loaded, or the endpoint did not answer as it should.
+            EmbedderError: the model cannot be loaded, or the endpoint gave no valid answer.
         """
 
     @abstractmethod
     def _encode_new_queries(self, texts: Sequence[str]) -> Vectors:
-        """Encode different, valid texts, each independent of the others."""
+        """Encode distinct, valid texts, each independent of the others."""
 
     def encode_queries(self, texts: Sequence[str]) -> Vectors:
-        """Encode queries, those seen lately from memory; a query's vector does not depend on the others beside it.
+        """Encode queries, recent ones from the cache; a query's vector does not depend on the other queries.
 
         Raises:
             EmbedderError: as for `encode`.
@@ -79,5 +79,5 @@ class Embedder(ABC):
 
 
 def valid_text(text: str) -> str:
-    """Replace what UTF-8 cannot hold: a policy may write a lone surrogate as an escape, and tokenisers refuse it."""
+    """Replace lone surrogates, which a policy may write as an escape, UTF-8 cannot encode and tokenisers refuse."""
     return text.encode("utf-8", "replace").decode("utf-8")

@@ -1,16 +1,16 @@
-"""Encoding many passages with a sentence-transformers model, fast and to the same bits in any company.
+"""Fast encoding of many passages with a sentence-transformers model; a passage has the same bits in any batch.
 
-Tokens are counted first. Passages of about the same number of tokens are encoded together, in batches whose shape depends on
-that number: so many rows, padded to so many tokens; the last batch of a length has fewer rows, but never fewer than `LEAST_TOKENS` tokens,
-and is filled up with repeats. Nothing else decides a vector's bits, so a build that was killed and goes on, or one that adds a page
-to many, ends with the same vectors. In bfloat16 a batch of 448 tokens or more gives each row the same bits as a larger one
-(measured with all-MiniLM-L6-v2 for lengths of 8 to 224); one of 300 or fewer differs by 1e-3 in a component of the bare vector.
+Tokens are counted first. Passages of about the same number of tokens are encoded together, in batches whose shape (rows, padded tokens)
+depends on that number alone. The last batch of a length has fewer rows, but at least `LEAST_TOKENS` tokens, and is filled with repeats. So
+a resumed build, or one with an additional page, ends with the same vectors. In bfloat16 a batch of 448 tokens or more gives each row the
+same bits as a larger one (measured with all-MiniLM-L6-v2 for lengths of 8 to 224); one of 300 or fewer differs by 1e-3 in a component of
+the bare vector.
 
-On the CPU several batches are encoded at a time, each on its own thread: two threads that share one matrix product of a small model spend
-much of their time waiting for each other. Measured with all-MiniLM-L6-v2 on two cores with AMX, passages of 24 / 64 / 128 tokens a second:
+A CPU encodes several batches at a time, each on its own thread: two threads that share one matrix product of a small model spend much of
+their time waiting for each other. Measured with all-MiniLM-L6-v2 on two cores with AMX, passages of 24 / 64 / 128 tokens per second:
 float32 243 / 88 / 48, bfloat16 with both threads in each product 480 / 188 / 105; OpenVINO in bfloat16 with two streams 612 / 243 / 114.
-Such a processor's bfloat16 rate falls to a third while a neighbour of the virtual machine uses the same unit (1,000 against 350 GFLOP/s,
-seen in turns); these figures are of that state.
+The bfloat16 rate of such a processor falls to a third while another virtual machine uses the same unit (1,000 against 350 GFLOP/s, measured
+alternately); these figures are of the slower state.
 """
 
 import copy
@@ -27,26 +27,26 @@ from numpy.typing import NDArray
 from slmsearch.retrieval.embed import Precision, Progress, Vectors
 
 TOKENS_TOGETHER = 2_048
-"""Tokens encoded together; some 7 % faster than 1,024."""
+"""Tokens per batch; some 7 % faster than 1,024."""
 TEXTS_TOGETHER = 64
-"""Texts that the library encodes together, where it batches."""
+"""Number of texts per batch if the library forms the batches."""
 LEAST_TOKENS = 512
-"""Tokens of the smallest batch."""
+"""Minimum number of tokens per batch."""
 WORKERS = 4
-"""Batches encoded at a time on a CPU, at most; with more, Python's own part of the work would hold them up."""
+"""Maximum number of batches encoded at a time on a CPU; with more, Python's own part of the work would be the bottleneck."""
 QUERY_ROWS, QUERY_ROWS_GPU = 1, 64
-"""Rows of a batch of queries, whatever is asked: kernels pick another order of summation for another shape or another number of threads. On
-a CPU a batch has no padding and one thread; a second row would save 64 queries at once two fifths of their time, and cost one by itself a
-sixth. A GPU waits for launches, not for products: there a batch is filled up, and padded to a power of two, so
-that 256 queries of 6 to 40 tokens are some six batches."""
+"""Rows per batch of queries, for any number of queries: kernels change the order of summation with the shape and the number of threads. On
+a CPU a batch has one row, no padding and one thread; a second row would save two fifths of the time of 64 queries, and cost a sixth for a
+single one. On a GPU launches take the time, not products: a batch is filled up, and padded to a power of two, so that 256 queries of 6 to
+40 tokens take some six batches."""
 QUERY_TOKENS_GPU = 16
-"""Tokens of the shortest batch of queries there."""
+"""Minimum number of tokens of a query in a batch on a GPU."""
 GPU_FACTOR = 32
-"""A GPU takes so many times more tokens together."""
+"""Factor on the tokens per batch on a GPU."""
 TOKENIZED_TOGETHER = 2_048
-"""Texts tokenised at a time."""
+"""Number of texts tokenised at a time."""
 MAX_CHUNK = 16_384
-"""Texts sorted by length at a time; bounds the memory for tokens, about 1 kB a text of 256."""
+"""Number of texts sorted by length at a time; limits the memory for tokens, about 1 kB for a text of 256."""
 LEAST_STEP = 4
 STEPS_PER_OCTAVE = 8
 
@@ -54,22 +54,22 @@ STEPS_PER_OCTAVE = 8
 TokenIds: TypeAlias = NDArray[np.int32]
 Batch: TypeAlias = NDArray[np.int64]
 RowBatch: TypeAlias = tuple[list[int], int, int]
-"""Rows of texts, rows of the batch, tokens of each."""
+"""Rows of the texts, number of rows of the batch, tokens per row."""
 
 
 class PassageEncoder:
-    """Encodes passages with a loaded model, in a precision."""
+    """Encoder of passages with a loaded model, in one precision."""
 
     def __init__(self, model: Any, precision: Precision, on_cpu: bool | None = None) -> None:
-        """Take a `SentenceTransformer`, or a copy of it in another precision of weights and activations; vectors are float32.
+        """Store a `SentenceTransformer`, or a copy in another precision of weights and activations; vectors are float32.
 
-        Batches have the shapes for the model's device, or those that `on_cpu` says.
+        Batches have the shapes for the model's device, unless `on_cpu` is set.
         """
         self._model = copy.deepcopy(model).to(torch.bfloat16) if precision == "bfloat16" else model
         self._on_cpu = model.device.type == "cpu" if on_cpu is None else on_cpu
         self._workers = min(WORKERS, os.cpu_count() or 1) if self._on_cpu else 1
         self._tokens_together = TOKENS_TOGETHER * (1 if self._on_cpu else GPU_FACTOR)
-        # Prompts, chat templates, images and tokenisers of their own are left to the library.
+        # The library handles models with prompts, chat templates, images or special tokenisers.
         self._plain = not any(model.prompts.values()) and getattr(model.tokenizer, "is_fast", False)
 
     def encode(self, texts: Sequence[str], out: Vectors, progress: Progress | None = None) -> None:
@@ -77,7 +77,7 @@ class PassageEncoder:
 
         Args:
             texts: any number of valid texts; memory does not grow with it.
-            out: float32 `[n, dimension]`; may be a memory map.
+            out: float32 `(n, dimension)`; may be a memory map.
             progress: called after each batch.
         """
         done = 0
@@ -90,7 +90,7 @@ class PassageEncoder:
                     progress(done, len(texts))
 
     def encode_queries(self, texts: Sequence[str]) -> Vectors:
-        """Encode short texts, those of like length together: a text's own length alone decides the shape."""
+        """Encode short texts, grouped by length: a text's own length alone decides the shape."""
         token_ids = self._tokenize(texts)
         parts = group_queries([len(ids) for ids in token_ids], self._on_cpu, self._model.max_seq_length)
         vectors = np.empty((len(texts), self._model.get_embedding_dimension()), dtype=np.float32)
@@ -105,13 +105,13 @@ class PassageEncoder:
         return self._encoded(token_ids, batches, max(1, torch.get_num_threads() // self._workers))
 
     def _encoded(self, token_ids: Sequence[TokenIds], batches: Sequence[RowBatch], threads: int) -> Iterator[tuple[list[int], Vectors]]:
-        """Encode batches on several workers, each batch on so many threads; one batch is encoded at once, which saves 0.6 ms."""
+        """Encode batches on several workers with `threads` threads each; a single batch is encoded directly, which saves 0.6 ms."""
 
         def encode(batch: RowBatch) -> tuple[list[int], Vectors]:
             rows, height, length = batch
             return rows, self._forward([token_ids[row] for row in rows], height, length)
 
-        # torch counts its threads for each thread that calls it; those that start later take over the number set last.
+        # torch's number of threads is per calling thread; new threads inherit the last value.
         before = torch.get_num_threads()
         try:
             if len(batches) == 1:
@@ -161,7 +161,7 @@ class PassageEncoder:
 
 
 def padded_length(tokens: int) -> int:
-    """Return the length to which a text is padded: the next of eight steps an octave, so that at most an eighth is padding."""
+    """Return the padded length of a text: the next of eight steps per octave, so that at most an eighth is padding."""
     step = max(LEAST_STEP, (1 << max(0, tokens - 1).bit_length()) // (2 * STEPS_PER_OCTAVE))
     return max(1, -(-tokens // step)) * step
 
@@ -170,8 +170,8 @@ def group_rows(lengths: Sequence[int], tokens_together: int) -> list[RowBatch]:
     """Group texts by padded length, the longest first, and cut each group into batches.
 
     Args:
-        lengths: tokens of each text.
-        tokens_together: of a full batch, padding included; a text longer than that has a batch of its own.
+        lengths: number of tokens of each text.
+        tokens_together: tokens of a full batch, padding included; a longer text has a batch of its own.
     """
     by_length: dict[int, list[int]] = {}
     for row, tokens in enumerate(lengths):
@@ -188,12 +188,12 @@ def group_rows(lengths: Sequence[int], tokens_together: int) -> list[RowBatch]:
 
 
 def group_queries(lengths: Sequence[int], on_cpu: bool, limit: int | None) -> list[RowBatch]:
-    """Group queries by the length of their batch, which their own tokens decide, and cut each group into batches of the same height.
+    """Group queries by batch length, which depends on their own tokens, and cut each group into batches with the same number of rows.
 
     Args:
-        lengths: tokens of each query, at most `limit`.
-        on_cpu: whether they are encoded on a CPU; see `QUERY_ROWS`.
-        limit: tokens that the model takes.
+        lengths: number of tokens of each query, at most `limit`.
+        on_cpu: True if they are encoded on a CPU; see `QUERY_ROWS`.
+        limit: maximum number of tokens of the model.
     """
     height = QUERY_ROWS if on_cpu else QUERY_ROWS_GPU
     by_length: dict[int, list[int]] = {}
@@ -204,7 +204,7 @@ def group_queries(lengths: Sequence[int], on_cpu: bool, limit: int | None) -> li
 
 
 def fill_batch(token_ids: Sequence[TokenIds], rows: int, length: int, pad_id: int, left: bool) -> tuple[Batch, Batch]:
-    """Return token ids and attention mask, `[rows, length]`: padded, and the last text repeated in rows that are left over."""
+    """Return token ids and attention mask, `(rows, length)`: padded, with the last text repeated in spare rows."""
     ids = np.full((rows, length), pad_id, dtype=np.int64)
     mask = np.zeros((rows, length), dtype=np.int64)
     for row in range(rows):

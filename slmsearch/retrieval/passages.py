@@ -1,9 +1,9 @@
-"""What of a page is embedded: its bare title, and the text of each section, a long one in several passages.
+"""Passages of a page, the texts that are embedded: its bare title, and the text of each section, a long one in several passages.
 
 Measured on the SQuAD pack (44 pages, 824 sections of about 1,900 characters, 400 questions): with passages of 1,000 characters the gold
-page is among the first four for 98 % of the questions and the best passage lies in the gold section for 64 %; with only the
-first 1,000 characters of each section 96 % and 46 %. Title and heading before the text raise the second figure on a generated
-world from 19 % (text alone) to 54 %.
+page is among the first four for 98 % of the questions and the best passage is in the gold section for 64 %; with only the first 1,000
+characters of each section 96 % and 46 %. Title and heading before the text raise the second figure on a generated world from 19 % (text
+alone) to 54 %.
 """
 
 import textwrap
@@ -14,12 +14,12 @@ from slmsearch.corpus.library import Library
 from slmsearch.corpus.sections import own_texts
 
 CHUNKER_VERSION = 2
-"""Part of the index key: raise it whenever passages of the same page come out otherwise."""
+"""Version of the chunking, part of the index key: raise it if the passages of the same page change."""
 
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """One embedded text and the place it stands for."""
+    """Embedded text with its page and section."""
 
     page_id: str
     section_id: str
@@ -29,8 +29,7 @@ class Passage:
 def make_passages(library: Library, max_chars: int) -> Iterator[Passage]:
     """Yield the passages of all pages, a page's together, the title first.
 
-    The title stands alone so that a query that is a page's exact title finds it with similarity 1, however alike the
-    names of other pages are.
+    The title is a separate passage, so that a query with a page's exact title finds it with similarity 1, even if other titles are similar.
     """
     for page in library.pages():
         sections = library.sections(page.id)
@@ -43,10 +42,10 @@ def make_passages(library: Library, max_chars: int) -> Iterator[Passage]:
 
 
 def _pieces(text: str, room: int) -> list[str]:
-    """Cut a text at spaces into as few pieces of at most `room` characters as will do, of about equal size."""
+    """Cut a text at spaces into the fewest pieces of at most `room` characters, of about equal size."""
     if len(text) <= room:
         return [text] if text else []
     count = -(-len(text) // room)
-    # A little more than the mean, so that what words leave over at the ends does not become a piece of its own.
+    # A little more than the mean, so that the rests at word ends do not add up to another piece.
     width = min(room, -(-len(text) // count) + 20)
     return textwrap.wrap(text, width, break_on_hyphens=False)

@@ -1,13 +1,13 @@
-"""Opening an index version, and ranking pages for queries: cosine of the embeddings and BM25, fused.
+"""Search in an index version: pages ranked for queries by cosine of the embeddings and BM25, fused.
 
-A passage's score is `DENSE` times its cosine with the query plus `LEXICAL` times its BM25 score divided by the best passage's; a page
-counts by its best passage. Scores are rounded to 1e-5 and ties broken by page id, so rankings are deterministic: up to `EXACT_LIMIT`
-passages every one is compared. Above, Chroma's approximate search names vectors; the passages that have one of them, those with the best
-BM25 scores and those that BM25 could lift above the first are scored exactly. That is deterministic for one version, but another build of
-the same key may have other candidates at the far end: a graph may never lead to a vector that is far from all others.
+A passage's score is `DENSE` times its cosine with the query plus `LEXICAL` times its BM25 score divided by the best passage's; a page's
+score is that of its best passage. Scores are rounded to 1e-5 and ties broken by page id, so rankings are deterministic. Up to `EXACT_LIMIT`
+passages, each is compared. Above, Chroma's approximate search returns candidate vectors; the passages with one of them, those with the best
+BM25 scores and those that BM25 could lift above the first are scored exactly. This is deterministic for one version, but another build of
+the same key may have other distant candidates: a graph may never lead to a vector that is far from all others.
 
-The weights were chosen on one half of the SQuAD pack (by page, seed 0): first page right / gold section among five on the other half
-91.0 / 91.4 % for BM25 alone, 92.1 / 88.0 for the embeddings alone, 95.5 / 95.9 fused (docs/retrieval.md).
+The weights were chosen on one half of the SQuAD pack (by page, seed 0): first page right / gold section among five on the other half 91.0 /
+91.4 % for BM25 alone, 92.1 / 88.0 for the embeddings alone, 95.5 / 95.9 fused (docs/retrieval.md).
 """
 
 import functools
@@ -34,47 +34,48 @@ from slmsearch.retrieval.lexical import LexicalIndex
 from slmsearch.retrieval.vectors import RowsByKey
 
 RANKING_VERSION = 4
-"""Raise it whenever the same version ranks otherwise."""
+"""Version of the ranking: raise it if the same index version ranks differently."""
 DENSE, LEXICAL = 0.7, 0.3
 WEIGHTS = {"hybrid": (DENSE, LEXICAL), "dense": (1.0, 0.0), "lexical": (0.0, 1.0)}
 EXACT_LIMIT = 200_000
-"""Passages; 300 MB of vectors at 384 dimensions."""
+"""Number of passages up to which all are compared; 300 MB of vectors at 384 dimensions."""
 CANDIDATES = 800
-"""Vectors that approximate search names. Of the ten nearest among 117,800 passages, 200 hold 95 %, 400 98 %, 800 99 %, in 4, 7, 9 ms."""
+"""Number of vectors from approximate search. Of the ten nearest among 117,800 passages, 200 hold 95 %, 400 98 %, 800 99 %, in 4, 7, 9
+ms."""
 LIFTED = 2000
-"""Passages that BM25 may add to them; its best `CANDIDATES` are always among these."""
+"""Maximum number of passages that BM25 adds to them; always includes its best `CANDIDATES`."""
 BLOCK = 64
-"""Queries compared with all passages at once."""
+"""Number of queries compared with all passages at once."""
 ALONE = 4
-"""Up to so many queries, a dot product per row is faster than a matrix product, above all where other processes want the cores too."""
+"""Number of queries up to which a dot product per row is faster than a matrix product, above all when other processes use the cores."""
 THREADED_ROWS = 20_000
-"""From so many passages on, queries are compared with them on several threads: the parts of one, or each its own."""
+"""Number of passages from which queries are compared on several threads: the parts of one, or each its own."""
 THREADS = min(4, os.cpu_count() or 1)
 ROUNDING = 100_000
 MARGIN = 1e-4
-"""By how much a matrix product may err, generously: pages so close to the last place are scored again, a dot product per row."""
+"""Generous bound on the error of a matrix product: pages this close to the last place are scored again, with a dot product per row."""
 MAX_QUERY_CHARS = 1000
-"""Longer queries are cut; the embedder reads no more anyway."""
+"""Length to which queries are cut, in characters; the embedder reads no more."""
 Scores: TypeAlias = NDArray[np.float32]
 Rows: TypeAlias = NDArray[np.int64]
 
 
 class _Groups:
-    """Neighbouring rows that count together by their best: those of a page, or of a section."""
+    """Groups of adjacent rows, ranked by their best row: those of a page, or of a section."""
 
     def __init__(self, names: Sequence[str]) -> None:
-        """Group rows by the name of each row's group; a group's rows stand together."""
+        """Group rows by name; the rows of a group are adjacent."""
         is_first = np.array([i == 0 or names[i - 1] != name for i, name in enumerate(names)], dtype=bool)
         self.of_row = np.cumsum(is_first) - 1
         self.starts = np.flatnonzero(is_first)
         self.ends = np.append(self.starts[1:], len(names))
         ids = [names[row] for row in self.starts]
-        # Position of each group among the sorted names: breaks ties.
+        # Position of each group among the sorted names; breaks ties.
         self.rank = np.empty(len(ids), dtype=np.int64)
         self.rank[sorted(range(len(ids)), key=ids.__getitem__)] = np.arange(len(ids))
 
     def find_best(self, scores: Scores, top_k: int, taken: NDArray[np.bool_] | None) -> NDArray[np.int64]:
-        """Return the groups that may be among the first `top_k` by the best of their rows, of all or of those taken."""
+        """Return the groups that may be among the first `top_k` by their best row; of all groups, or of those in `taken`."""
         best = np.maximum.reduceat(scores, self.starts)
         if taken is not None:
             best[~taken] = -np.inf
@@ -84,7 +85,7 @@ class _Groups:
 
 
 class SearchIndex:
-    """An open version; serves one process, any number of threads."""
+    """Open version; serves one process with any number of threads."""
 
     def __init__(
         self, directory: Path, manifest: versions.IndexManifest, embedder: Embedder, place: Place, ranking: str = "hybrid"
@@ -114,7 +115,7 @@ class SearchIndex:
             self._rows_of = RowsByKey(versions.read_keys(directory)[1]).of
 
     def close(self) -> None:
-        """Let go of the version; it may be removed then."""
+        """Release the version, so that it may be removed."""
         self._open.close()
         self._lease.close()
 
@@ -130,10 +131,10 @@ class SearchIndex:
 
         Args:
             queries: texts of any length and script; they are cut at `MAX_QUERY_CHARS`.
-            top_k: pages wanted.
+            top_k: maximum number of pages.
             ranking: `hybrid`, `dense` or `lexical`; None takes the configured one.
-            within: only pages whose id begins so are found.
-            hidden: for each query the sections that it does not find, see `corpus/view.py`; a page is found while one of its sections is.
+            within: prefix of the ids of pages that may be found.
+            hidden: for each query the sections that it must not find, see `corpus/view.py`; a page with a visible section may be found.
 
         Raises:
             EmbedderError: queries cannot be embedded.
@@ -142,7 +143,13 @@ class SearchIndex:
         return self._search(queries, top_k, ranking, within, self._pages, hidden)
 
     def search_sections(self, queries: Sequence[str], top_k: int, ranking: str | None = None) -> list[list[Hit]]:
-        """Rank sections as `search` ranks pages; a page may come more than once."""
+        """Rank sections as `search` ranks pages; a page may occur more than once.
+
+        Args:
+            queries: texts of any length and script; they are cut at `MAX_QUERY_CHARS`.
+            top_k: maximum number of sections.
+            ranking: `hybrid`, `dense` or `lexical`; None takes the configured one.
+        """
         return self._search(queries, top_k, ranking, "", self._sections)
 
     @functools.cached_property
@@ -154,7 +161,7 @@ class SearchIndex:
         return {self._section_ids[row]: place for place, row in enumerate(self._sections.starts)}
 
     def _rows_of_sections(self, hidden: Collection[str]) -> Rows:
-        """Return the rows of sections; the title of a page is one of them where no other row of the page is left."""
+        """Return the rows of hidden sections; a page's title is one of them if all other rows of the page are."""
         spans = [slice(self._sections.starts[i], self._sections.ends[i]) for name in hidden if (i := self._place_of.get(name)) is not None]
         rows = {row for span in spans for row in range(span.start, span.stop)}
         for page in {int(self._pages.of_row[row]) for row in rows}:
@@ -194,7 +201,7 @@ class SearchIndex:
         return [list(found.get(asked, ())) for asked in wanted]
 
     def _words(self, query: str, gone: Rows, weight: float) -> Scores | None:
-        """Score the words of all passages but those that are gone, whose best would otherwise be the measure of the others."""
+        """Return the BM25 scores, rescaled to the best visible passage; hidden rows (`gone`) score 0."""
         if not weight:
             return None
         scores = self._lexical.scores(query)
@@ -235,7 +242,7 @@ class SearchIndex:
         return list(rank_all(rank, zip(vectors, product, texts, gone, strict=True)))
 
     def _dot_products(self, vector: Vectors) -> Scores:
-        """Compare one query with all passages: a dot product per row, of many rows on several threads."""
+        """Compare one query with all passages: a dot product per row, on several threads for many rows."""
         near: Scores = np.empty(len(self._vectors), dtype=np.float32)
         if len(near) < THREADED_ROWS:
             return np.vecdot(self._vectors, vector, out=near)
@@ -255,7 +262,7 @@ class SearchIndex:
     def _compared_with_candidates(
         self, vectors: Vectors, texts: Sequence[Scores | None], top_k: int, groups: _Groups, gone: Sequence[Rows]
     ) -> list[list[Hit]]:
-        """Rank the groups of the nearest passages and of those that their words could lift above them."""
+        """Rank the groups of the nearest passages and of those that BM25 could lift above them."""
         hits = []
         for vector, keys, text, away in zip(vectors, self._nearest(vectors), texts, gone, strict=True):
             rows = _without(self._rows_of(keys), away)
@@ -273,10 +280,10 @@ class SearchIndex:
         return nearest_keys(self._collection, vectors, CANDIDATES)
 
     def _lifted(self, vector: Vectors, text: Scores, rows: NDArray[np.int64], top_k: int, groups: _Groups) -> NDArray[np.int64]:
-        """Return the rows whose words may bring them among the first groups, and those with the best words.
+        """Return the rows that BM25 may lift among the first groups, and those with the best BM25 scores.
 
-        A row that the graph left out as farther than the last of the nearest needs the rest from its words to pass the `top_k`-th. One
-        that the graph does not lead to at all may be as near as any: the best words are compared, whatever they would need.
+        A row that the graph left out is farther than the last of the nearest, so BM25 must make up the difference for it to pass the
+        `top_k`-th. A row that the graph does not lead to may be at any distance: the best BM25 scores are always compared.
         """
         needed = np.float32(0)
         if len(rows):
@@ -295,8 +302,8 @@ class SearchIndex:
     def _ranked(self, vector: Vectors, text: Scores | None, rows: NDArray[np.int64], top_k: int, groups: _Groups) -> list[Hit]:
         """Rank the groups of the given rows (ascending) by their best row among these.
 
-        One dot product per row instead of a matrix product: its order of summation depends neither on how many queries are asked at once
-        nor on the number of threads.
+        It computes one dot product per row: unlike a matrix product, its order of summation depends neither on the number of queries nor on
+        the number of threads.
         """
         if not len(rows):
             return []
@@ -318,10 +325,16 @@ def _without(rows: Rows, away: Rows) -> Rows:
 
 
 def open_index(index_dir: Path, key: str, config: RetrievalConfig, embedder: Embedder | None = None) -> SearchIndex:
-    """Open a version for reading; it is not removed while it is open. An `embedder` takes the place of the configured one.
+    """Open a version for reading; an open version is not removed.
+
+    Args:
+        index_dir: directory of all versions.
+        key: of the version.
+        config: embedder, place of the vectors and ranking.
+        embedder: replaces the configured one; None loads that.
 
     Raises:
-        IndexUnusableError: it is missing, damaged, or made by another embedder than the configured one.
+        IndexUnusableError: the version is missing, damaged, or built with another embedder.
         EmbedderError: the embedder is missing.
     """
     manifest = versions.require_complete(index_dir, key)

@@ -1,4 +1,4 @@
-"""Looking after index versions: checking them, copying them, going back to an earlier one, removing one."""
+"""Maintenance of index versions: check, copy, roll back, remove."""
 
 import shutil
 import sqlite3
@@ -23,7 +23,7 @@ def verify_version(index_dir: Path, key: str, config: RetrievalConfig) -> float:
     """Check every file of a version against its manifest, and Chroma's graph against brute force; return its recall.
 
     Raises:
-        IndexUnusableError: something is missing, changed or damaged.
+        IndexUnusableError: a file is missing, changed or damaged.
     """
     from chromadb.errors import ChromaError
 
@@ -46,7 +46,7 @@ def verify_version(index_dir: Path, key: str, config: RetrievalConfig) -> float:
 
 
 def push_version(index_dir: Path, key: str, url: str) -> bool:
-    """Copy a version to a URL; return whether it was not there yet.
+    """Copy a version to a URL; return True if the copy is new.
 
     Raises:
         IndexUnusableError: the version is missing or damaged, or the storage refuses.
@@ -59,10 +59,10 @@ def push_version(index_dir: Path, key: str, url: str) -> bool:
 
 
 def pull_version(index_dir: Path, key: str, url: str) -> bool:
-    """Copy a version from a URL to its place; return whether it was not here yet. `CURRENT` is left alone.
+    """Copy a version from a URL to its place; return True if it is new here. `CURRENT` is unchanged.
 
     Raises:
-        IndexUnusableError: the storage has no such version or refuses, or what came is not what was pushed.
+        IndexUnusableError: the storage has no such version or refuses, or the files differ from the pushed ones.
     """
     versions.require_key(key)
     with _storage_errors(key):
@@ -78,10 +78,10 @@ def _storage_errors(key: str) -> Iterator[None]:
 
 
 def roll_back(index_dir: Path, key: str | None = None) -> tuple[str, str]:
-    """Point `CURRENT` to a version, without a key to the one that was current before, and return the keys before and after.
+    """Point `CURRENT` to a version, by default the previous one, and return the keys before and after.
 
     Raises:
-        IndexUnusableError: there is none to go back to, or it is damaged.
+        IndexUnusableError: there is no earlier version, or it is damaged.
     """
     current = versions.current_key(index_dir)
     if key is None:
@@ -95,31 +95,31 @@ def roll_back(index_dir: Path, key: str | None = None) -> tuple[str, str]:
 
 
 def remove_version(version: Path, config: RetrievalConfig) -> None:
-    """Remove a version's directory, its collection on a Chroma server included, or a directory that is no version.
+    """Remove a version's directory with its collection on a Chroma server, or a directory that is not a version.
 
     Raises:
-        IndexUnusableError: it is the current one, or somebody reads it; nothing is removed.
+        IndexUnusableError: the version is the current one, or a process reads it; nothing is removed.
     """
     index_dir, key = version.parent, version.name
     with versions.pointer_lock(index_dir):
         if versions.current_key(index_dir) == key:
             raise IndexUnusableError(f"index version {key} is the current one")
         with versions.lease(version, alone=True) if (version / versions.MANIFEST).is_file() else nullcontext():
-            with suppress(IndexUnusableError):  # one of an older format, or without a readable manifest, has no collection of ours
+            with suppress(IndexUnusableError):  # a version of an older format, or without a readable manifest, has no collection
                 manifest = versions.read_version(index_dir, key)
                 place = chroma_place(version, key, config.model_copy(update={"chroma_url": manifest.chroma_url}))
                 if isinstance(place, Server):
                     drop_collection(place)
             remove(version, ignore_errors=False)
-    with suppress(Timeout):  # somebody builds it again
+    with suppress(Timeout):  # another process builds it again
         remove_partial(index_dir / f"{PARTIAL_PREFIX}{key}")
 
 
 def remove_partial(partial: Path) -> None:
-    """Remove what a killed build of a version embedded, and the lock of its builders where the version does not stand.
+    """Remove the vectors of a killed build of a version, and the lock of its builders unless the version exists.
 
     Raises:
-        Timeout: it is being built.
+        Timeout: a process builds the version.
     """
     index_dir, key = partial.parent, partial.name.removeprefix(PARTIAL_PREFIX)
     lock = lock_path(index_dir, key)

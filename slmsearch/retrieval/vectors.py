@@ -1,7 +1,7 @@
-"""The vectors of an index version: taken over where the same text was embedded before, embedded otherwise.
+"""Vectors of an index version: reused for texts that were embedded before, embedded otherwise.
 
-What has been embedded is kept in chunks beside the versions (`.partial-<key>/`) until the version stands, so that a killed build goes
-on where it was. Memory holds one chunk; everything else is mapped.
+New vectors are stored in chunks beside the versions (`.partial-<key>/`) until the version is published, so that a killed build resumes.
+Memory holds one chunk; the rest is memory-mapped.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ from slmsearch.artifacts.files import replace_file
 from slmsearch.retrieval.embed import Embedder, Progress, Vectors
 
 CHUNK = 8192
-"""Texts embedded between two writes: some seconds to a minute of work."""
+"""Number of texts embedded between two writes: some seconds to a minute of work."""
 PARTIAL_PREFIX = ".partial-"
 LOCK_PREFIX = ".building-"
 Keys = NDArray[np.uint64]
@@ -30,10 +30,11 @@ Known = tuple[Keys, Vectors]
 
 @contextmanager
 def partial_directory(index_dir: Path, key: str) -> Iterator[Path]:
-    """Hold what has been embedded of a version alone; a second builder of the same version waits. Left without chunks, it is removed."""
+    """Lock the chunks of a version and yield their directory; a second builder of the same version waits. On exit, an empty one is
+    removed."""
     partial = index_dir / f"{PARTIAL_PREFIX}{key}"
     index_dir.mkdir(parents=True, exist_ok=True)
-    with FileLock(lock_path(index_dir, key)):  # outside, for the directory goes away while others wait
+    with FileLock(lock_path(index_dir, key)):  # outside, since the directory is removed while others wait
         partial.mkdir(exist_ok=True)
         try:
             yield partial
@@ -43,12 +44,12 @@ def partial_directory(index_dir: Path, key: str) -> Iterator[Path]:
 
 
 def lock_path(index_dir: Path, key: str) -> Path:
-    """Return the lock of who builds a version; it stays as long as the version."""
+    """Return the lock of a version's builders; it stays as long as the version."""
     return index_dir / f"{LOCK_PREFIX}{key}"
 
 
 def remove_chunks(partial: Path) -> None:
-    """Remove the chunks of a version that stands."""
+    """Remove the chunks of a published version."""
     for path in partial.glob("*.npz"):
         path.unlink(missing_ok=True)
 
@@ -56,26 +57,26 @@ def remove_chunks(partial: Path) -> None:
 def write_vectors(
     target: Path, texts: Sequence[str], embedder: Embedder, earlier: Sequence[Known], partial: Path, progress: Progress | None
 ) -> tuple[Keys, int]:
-    """Write the vectors of all passages as one `.npy` file; return the keys of their texts, and how many had to be embedded.
+    """Write the vectors of all passages as one `.npy` file; return the keys of their texts, and the number that had to be embedded.
 
     Args:
-        target: file, float32 `[n, dimension]`.
-        texts: of the passages; those with the same key have the same vector.
-        embedder: embeds what is not known.
+        target: file, float32 `(n, dimension)`.
+        texts: texts of the passages; those with the same key have the same vector.
+        embedder: embedder of the texts without a known vector.
         earlier: vectors of other versions of the same embedder.
-        partial: chunks of this version embedded before.
-        progress: called with passages done and their total.
+        partial: directory with chunks of this version embedded before.
+        progress: called with the number of passages done and their total.
     """
     keys = np.array([hash_bytes(text.encode()) for text in texts], dtype=np.uint64)
     unique, first_rows, places = np.unique(keys, return_index=True, return_inverse=True)
-    # A version that holds nothing new is written without loading the model.
+    # A version without new texts is written without loading the model.
     dimension = earlier[0][1].shape[1] if earlier else embedder.dimension
     out = np.lib.format.open_memmap(target, mode="w+", dtype=np.float32, shape=(len(keys), dimension))
     missing = np.ones(len(unique), dtype=bool)
 
     for known in (*earlier, *_chunks(partial, dimension)):
         _place(out, places, unique, missing, known)
-    # In the order of the corpus, so that a page's passages share a chunk.
+    # Corpus order, so that a page's passages share a chunk.
     waiting = sorted(int(row) for row in first_rows[missing])
     done = len(unique) - len(waiting)
     for start in range(0, len(waiting), CHUNK):
@@ -92,14 +93,14 @@ def write_vectors(
 
 
 def hash_bytes(content: bytes) -> int:
-    """Hash to 64 bits: among a million texts the chance that any two share a hash is 3e-8."""
+    """Hash to 64 bits: among a million texts the probability that any two share a hash is 3e-8."""
     return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "big")
 
 
 def vector_keys(vectors: Vectors) -> Keys:
-    """Hash each vector; rows with the same key have the same vector, which Chroma holds once.
+    """Hash each vector; rows with the same key have the same vector, which Chroma stores once.
 
-    Many copies of one vector would be each other's only neighbours in its graph, and hide the rest from a search.
+    Many copies of one vector would be each other's only neighbours in the graph, and hide the other vectors from a search.
     """
     keys = np.empty(len(vectors), dtype=np.uint64)
     for start in range(0, len(vectors), CHUNK):
@@ -109,15 +110,15 @@ def vector_keys(vectors: Vectors) -> Keys:
 
 
 class RowsByKey:
-    """Finds the rows that hold a key."""
+    """Lookup of the rows with a key."""
 
     def __init__(self, keys: Keys) -> None:
-        """Sort the keys of all rows; a row has one, a key any number of rows."""
+        """Sort the keys of all rows; a row has one key, a key any number of rows."""
         self._order = np.argsort(keys, kind="stable")
         self._sorted = keys[self._order]
 
     def of(self, wanted: Keys) -> NDArray[np.int64]:
-        """Return the rows of distinct keys, in the order of the keys, a key's rows ascending; none for a key that no row holds."""
+        """Return the rows of distinct keys, in the order of the keys, a key's rows ascending; none for an unknown key."""
         starts = np.searchsorted(self._sorted, wanted, side="left")
         counts = np.searchsorted(self._sorted, wanted, side="right") - starts
         before = np.cumsum(counts) - counts
@@ -126,10 +127,10 @@ class RowsByKey:
 
 
 def read_rows(vectors: Vectors, rows: NDArray[np.int64] | slice) -> Vectors:
-    """Copy rows; of a mapped file the pages just read are given back, so that going through it costs no memory.
+    """Copy rows; for a mapped file, release the pages of memory just read, so that a full pass takes no memory.
 
-    Pages of a file that a process has read count as its memory until the system needs them elsewhere: two thirds of a gigabyte for each
-    400,000 rows of 384 values.
+    Pages that a process has read count as its memory until the system needs them elsewhere: two thirds of a gigabyte per 400,000 rows of
+    384 values.
     """
     copied = np.array(vectors[rows])
     if isinstance(vectors, np.memmap) and vectors.mode == "r" and isinstance(vectors.base, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
@@ -138,7 +139,7 @@ def read_rows(vectors: Vectors, rows: NDArray[np.int64] | slice) -> Vectors:
 
 
 def _place(out: Vectors, places: NDArray[np.int64], unique: Keys, missing: NDArray[np.bool_], known: Known) -> None:
-    """Copy to their rows what is still missing."""
+    """Copy the missing vectors to their rows."""
     keys, vectors = known
     at = np.minimum(np.searchsorted(unique, keys), len(unique) - 1)
     known_rows = np.flatnonzero(unique[at] == keys)
@@ -153,7 +154,7 @@ def _place(out: Vectors, places: NDArray[np.int64], unique: Keys, missing: NDArr
 
 
 def _chunks(partial: Path, dimension: int) -> Iterator[Known]:
-    """Read what an interrupted build left; a chunk that cannot be read is embedded again."""
+    """Load the chunks of an interrupted build; an unreadable chunk is embedded again."""
     for path in sorted(partial.glob("*.npz")):
         try:
             with np.load(path) as chunk:

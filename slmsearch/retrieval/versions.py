@@ -1,15 +1,15 @@
-"""Index versions on disk: immutable directories named by their key, and the pointer `CURRENT`.
+"""Index versions on disk: immutable directories named by their keys, and the pointer `CURRENT`.
 
 - `<key>/manifest.json`: written last; a version without it does not exist;
-- `<key>/vectors.npy`: float32 `[passages, dimension]`, unit length;
+- `<key>/vectors.npy`: float32 `(passages, dimension)`, unit length;
 - `<key>/passages.jsonl`: page and section of each row;
-- `<key>/keys.npy`: uint64 `[passages, 2]`, hashes of each row's text and of its vector;
+- `<key>/keys.npy`: uint64 `(passages, 2)`, hashes of each row's text and of its vector;
 - `<key>/lexical/`: the BM25 index of the same rows;
 - `<key>/chroma/`: the distinct vectors as a Chroma collection, unless a server holds it;
-- `CURRENT`: key of the version readers take unless told otherwise;
+- `CURRENT`: key of the version that readers use by default;
 - `HISTORY`: keys that `CURRENT` has held, the last one last.
 
-Also here: the lease of readers. Whoever reads a version holds a shared lock on its manifest; who removes one needs it alone.
+Readers hold a lease: a shared lock on the version's manifest. Removing a version requires an exclusive one.
 """
 
 import fcntl
@@ -37,21 +37,21 @@ KEYS = "keys.npy"
 LEXICAL = "lexical"
 CHROMA = "chroma"
 GRAPH_WRITTEN = "index_metadata.pickle"
-"""Stands beside the files of a graph that Chroma has written as a whole: one of 1,000 vectors or more."""
+"""File beside those of a graph that Chroma has written as a whole: one of 1,000 vectors or more."""
 CURRENT = "CURRENT"
 HISTORY = "HISTORY"
 REMEMBERED = 100
-"""Keys kept in `HISTORY`."""
+"""Number of keys kept in `HISTORY`."""
 REMEDY = "build it with `slmsearch index build`"
 
 
 @dataclass(frozen=True, slots=True)
 class IndexManifest:
-    """What an index version was made from and what it holds."""
+    """Source and content of an index version."""
 
     key: str
     pages_digest: str
-    """Of the corpus' pages; questions do not matter here."""
+    """Digest of the corpus' pages; questions do not count."""
     embedder_id: str
     embedder_revision: str
     dimension: int
@@ -63,27 +63,27 @@ class IndexManifest:
     chunker_version: int
     lexical_version: int
     embedded: int
-    """Texts that had to be embedded; the others' vectors were taken over from earlier versions."""
+    """Number of texts embedded for this version; earlier versions supplied the other vectors."""
     base: str | None
-    """Version whose graph was copied and brought up to date; None if it was built whole."""
+    """Version whose graph was copied and updated; None if the graph was built whole."""
     stale: int
-    """Vectors dropped from the graph since it was built whole."""
+    """Number of vectors removed from the graph since it was built whole."""
     chroma_url: str | None
-    """Server that holds the collection; None if it lies in the version."""
+    """Server that holds the collection; None if it is in the version's directory."""
     files_key: str
-    """Hash of what search reads besides Chroma's files."""
+    """Hash of the files that search reads, without Chroma's."""
     recall: float
-    """Of Chroma's approximate search against brute force, measured on a sample when it was built."""
+    """Recall of Chroma's approximate search against brute force, measured on a sample at build time."""
     seconds: float
-    """Wall time of the build."""
+    """Wall time of the build, in seconds."""
     format_version: int = FORMAT_VERSION
 
 
 def read_version(index_dir: Path, key: str) -> IndexManifest:
-    """Read and check the manifest of a version.
+    """Load and check the manifest of a version.
 
     Raises:
-        IndexUnusableError: there is no such version, or it is damaged.
+        IndexUnusableError: the version is missing or damaged.
     """
     require_key(key)
     path = index_dir / key / MANIFEST
@@ -102,20 +102,20 @@ def read_version(index_dir: Path, key: str) -> IndexManifest:
 
 
 def require_key(key: str) -> None:
-    """Refuse what cannot be the name of a version.
+    """Refuse a key that cannot name a version.
 
     Raises:
-        IndexUnusableError: it is a path.
+        IndexUnusableError: the key is a path.
     """
     if not key or "/" in key or key.startswith("."):
         raise IndexUnusableError(f"{key!r} is no index key; list them with `slmsearch index list`")
 
 
 def require_complete(index_dir: Path, key: str) -> IndexManifest:
-    """Read the manifest of a version whose files agree with it.
+    """Load the manifest of a version and check its files.
 
     Raises:
-        IndexUnusableError: there is no such version, or it is damaged.
+        IndexUnusableError: the version is missing or damaged.
     """
     manifest = read_version(index_dir, key)
     if not is_complete(index_dir / key):
@@ -124,7 +124,7 @@ def require_complete(index_dir: Path, key: str) -> IndexManifest:
 
 
 def is_complete(version: Path) -> bool:
-    """Tell whether a directory holds a complete, undamaged version."""
+    """Return True if a directory holds a complete, undamaged version."""
     try:
         manifest = read_version(version.parent, version.name)
         has_collection = manifest.chroma_url is not None or (version / CHROMA / "chroma.sqlite3").is_file()
@@ -134,21 +134,21 @@ def is_complete(version: Path) -> bool:
 
 
 def files_key(version: Path) -> str:
-    """Hash what search reads besides Chroma's files, which Chroma may touch when it opens them."""
+    """Hash the files that search reads, without Chroma's, which Chroma may touch on opening."""
     return file_key(version / VECTORS, version / PASSAGES, version / KEYS, *(version / LEXICAL / name for name in lexical.FILES))
 
 
 def unsealed_files(version: Path) -> list[str]:
-    """Return the files that change when Chroma opens a version: its database, and a graph too small to have been written as a whole."""
+    """Return the files that change when Chroma opens a version: its database, and a graph too small to be written as a whole."""
     files = [path for path in (version / CHROMA).rglob("*") if path.is_file()]
     whole = {path.parent for path in files if path.name == GRAPH_WRITTEN}
     return [path.relative_to(version).as_posix() for path in files if path.parent not in whole]
 
 
 def find_graph_damage(version: Path) -> str | None:
-    """Name the first file of Chroma's graph that is not as it was published; None if all are.
+    """Return the name of the first file of Chroma's graph that changed since publication; None if none did.
 
-    Chroma believes these files: one changed byte may end the process that opens them with a segmentation fault.
+    Chroma trusts these files: one changed byte may crash the process that opens them with a segmentation fault.
     """
     try:
         sealed = read_seal(version) or {}
@@ -162,7 +162,7 @@ def require_graph(version: Path) -> None:
     """Refuse a version with a damaged graph before Chroma opens it.
 
     Raises:
-        IndexUnusableError: a file has changed, or is gone.
+        IndexUnusableError: a file has changed or is missing.
     """
     if damaged := find_graph_damage(version):
         raise IndexUnusableError(
@@ -171,7 +171,7 @@ def require_graph(version: Path) -> None:
 
 
 def read_keys(version: Path) -> tuple[Keys, Keys]:
-    """Return the hashes of each row's text, and of its vector."""
+    """Load the hashes of each row's text, and of its vector."""
     keys: NDArray[np.uint64] = np.load(version / KEYS)
     return keys[:, 0], keys[:, 1]
 
@@ -188,7 +188,7 @@ def list_versions(index_dir: Path) -> list[IndexManifest]:
 
 
 def current_key(index_dir: Path) -> str | None:
-    """Return the key `CURRENT` points to, or None if nothing was built yet."""
+    """Return the key in `CURRENT`, or None if no version was built yet."""
     try:
         return (index_dir / CURRENT).read_text(encoding="utf-8").strip() or None
     except FileNotFoundError:
@@ -196,16 +196,16 @@ def current_key(index_dir: Path) -> str | None:
 
 
 def set_current(index_dir: Path, key: str) -> None:
-    """Point `CURRENT` to a complete version, and remember it in `HISTORY`.
+    """Point `CURRENT` to a complete version, and record it in `HISTORY`.
 
     Raises:
-        IndexUnusableError: there is no such version, or the pointer cannot be written.
+        IndexUnusableError: the version is missing, or the pointer cannot be written.
     """
     with pointer_lock(index_dir):
         read_version(index_dir, key)
         known = [name for name in history(index_dir) if name != key]
         try:
-            # The history first: killed in between, it names a version that is not current yet, which is true of others too.
+            # The history first: after a kill in between it names a version that is not current, as it always may.
             replace_text(index_dir / HISTORY, "".join(f"{name}\n" for name in [*known, key][-REMEMBERED:]))
             replace_text(index_dir / CURRENT, key + "\n")
         except OSError as error:
@@ -213,7 +213,7 @@ def set_current(index_dir: Path, key: str) -> None:
 
 
 def history(index_dir: Path) -> list[str]:
-    """Return the keys that `CURRENT` has held, the last one last, each once."""
+    """Return the keys that `CURRENT` has held, each once, in order, the latest last."""
     try:
         return (index_dir / HISTORY).read_text(encoding="utf-8").split()
     except FileNotFoundError:
@@ -221,16 +221,16 @@ def history(index_dir: Path) -> list[str]:
 
 
 def pointer_lock(index_dir: Path) -> FileLock:
-    """Return the lock under which `CURRENT` is moved and versions are removed."""
+    """Return the lock for moving `CURRENT` and removing versions."""
     return FileLock(index_dir / ".pointer.lock")
 
 
 def lease(version: Path, alone: bool = False) -> IO[str]:
-    """Lock a version's manifest until the returned file is closed, shared with other readers or alone.
+    """Lock a version's manifest until the returned file is closed, shared with other readers or exclusively.
 
     Raises:
-        IndexUnusableError: somebody reads the version, or is removing it.
-        OSError: there is no such version.
+        IndexUnusableError: another process reads or removes the version.
+        OSError: the version does not exist.
     """
     file = (version / MANIFEST).open(encoding="utf-8")
     try:

@@ -1,4 +1,4 @@
-"""`slmsearch bootstrap`: make an environment's tiny model from nothing - tokenizer, weights, model card - in minutes on two cores."""
+"""`slmsearch bootstrap`: make an environment's tiny model from scratch - tokenizer, weights, model card - in minutes on two cores."""
 
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -14,9 +14,9 @@ from slmsearch.config import RunConfig, SftConfig
 from slmsearch.environments.registry import environment_of
 from slmsearch.environments.searcher.demonstrations import TINY_SEARCHER
 from slmsearch.episodes.chat_renderer import ChatRenderer
-from slmsearch.episodes.environment import TinyModel
+from slmsearch.episodes.teaching import TinyModel
 from slmsearch.errors import ConfigError
-from slmsearch.training.sft import Facts, Lesson, OnLog, OnPhase, tell_nobody
+from slmsearch.training.sft import Lesson, OnLog, OnPhase, TrainingFacts, tell_nobody
 from slmsearch.training.streams import demonstrated
 from slmsearch.training.teach import teach
 
@@ -42,14 +42,14 @@ RESPONSE_TEMPLATE = {
     "start_anchor": TURN,
     "fields": {"content": {"close_pattern": END.replace("|", r"\|"), "content": "text"}},
 }
-"""What a server takes a turn's content to be (transformers' response templates): all of it, tool calls too. Without one,
-`transformers serve` would take Qwen3's own, whose marks these turns lack."""
+"""Response template of transformers: a server takes the whole turn as its content, tool calls included. Without a template,
+`transformers serve` would use Qwen3's own, whose marks these turns lack."""
 
 _PIECES = r"\p{Lu}[\p{Ll}\p{M}]*| ?\p{Ll}+|\d{2}|\d|#+ |[.,:;] | ?[^\s\p{L}\d]|\n+|\s| ?\p{L}+"
 
 
 def build_tokenizer(texts: Iterable[str], whole: Sequence[str] = TINY_SEARCHER.pieces, vocabulary: int = TINY_SEARCHER.vocabulary) -> Any:
-    """Train a byte-level BPE on what the model will read and write; return a `PreTrainedTokenizerFast` with the chat template above.
+    """Train a byte-level BPE on text that the model will read and write; return a `PreTrainedTokenizerFast` with the chat template above.
 
     The text is pre-split so that copying is easy for a small model: a capitalised word never carries its leading space (a name is the
     same tokens at the start of a line, in a query and in an answer), numbers fall into groups of two digits, punctuation takes the space
@@ -112,27 +112,27 @@ def make_model(tokenizer: PreTrainedTokenizerBase, **sizes: Any) -> Qwen3ForCaus
     return model
 
 
-def bootstrap(config: RunConfig, out: Path, on_log: OnLog | None = None, on_phase: OnPhase = tell_nobody) -> Facts:
+def bootstrap(config: RunConfig, out: Path, on_log: OnLog | None = None, on_phase: OnPhase = tell_nobody) -> TrainingFacts:
     """Train tokenizer and tiny model of the configured environment from scratch and write them as a Hugging Face model directory.
 
-    The directory is replaced as a whole when everything is done; what its `bootstrap.json` says is returned.
+    The directory is replaced as a whole at the end; the result is the content of its `bootstrap.json`.
 
     Raises:
-        ConfigError: nobody demonstrates how the environment is played.
+        ConfigError: the environment has no demonstrations.
     """
     environment, settings = environment_of(config), bootstrap_settings(config)
-    tiny = environment.tiny
+    tiny = environment.teaching.tiny
     if tiny is None:
         raise ConfigError(f"there is no tiny {environment.name}: start from another model (policy.model)")
 
     def prepare() -> Lesson:
         of_texts = settings.model_copy(update={"seed": settings.seed + 500, "recipe": tiny.text_recipe or settings.recipe})
-        shown = islice(environment.demonstrations(config, of_texts), TOKENIZER_EPISODES)
+        shown = islice(environment.teaching.demonstrations(config, of_texts), TOKENIZER_EPISODES)
         texts = ("\n".join([one.question, *(part for turn in one.turns for part in turn)]) for one in shown)
         tokenizer = build_tokenizer(texts, tiny.pieces, tiny.vocabulary)
         set_seed(settings.seed)
         model, renderer = make_model(tokenizer), ChatRenderer(tokenizer)
-        facts: Facts = {
+        facts: TrainingFacts = {
             "config": settings.key_parts(exclude={"lora", "batch_size", "own_questions", "own_tries", "own_kept"}),
             "parameters": sum(weight.numel() for weight in model.parameters()),
             "threads": torch.get_num_threads(),
@@ -144,13 +144,13 @@ def bootstrap(config: RunConfig, out: Path, on_log: OnLog | None = None, on_phas
 
 
 def bootstrap_settings(config: RunConfig) -> SftConfig:
-    """Put the environment's own numbers in the place of those of `sft` that were left at their defaults."""
-    tiny, defaults = environment_of(config).tiny, SftConfig()
+    """Replace `sft` settings that were left at their defaults with the environment's own."""
+    tiny, defaults = environment_of(config).teaching.tiny, SftConfig()
     own = {name: value for name, value in tiny.sft.items() if getattr(config.sft, name) == getattr(defaults, name)} if tiny else {}
     return config.sft.model_copy(update={**own, "lora": False})
 
 
-def _write_card(name: str, tiny: TinyModel, settings: SftConfig, facts: Facts) -> str:
+def _write_card(name: str, tiny: TinyModel, settings: SftConfig, facts: TrainingFacts) -> str:
     return f"""---
 library_name: transformers
 tags: [slmsearch, {name}]

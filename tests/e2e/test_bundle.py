@@ -141,7 +141,7 @@ def test_from_archives_to_a_trained_adapter_and_its_results_back(place: Path, ma
     assert all(path.stat().st_size <= MAX_MB * 1_000_000 for path in bundle.iterdir())
     assert len(list(bundle.glob("slmsearch-*.tar"))) > 1
     code, said = run_sh(bundle, machine[0], "--seconds", "1")
-    assert (code, said.splitlines()[-1].split(" ", 1)[1]) == (75, "the time was up; run it again to go on"), said
+    assert (code, said.splitlines()[-1].split(" ", 1)[1]) == (75, "time limit reached; run it again to resume"), said
     stopped = start_run_sh(bundle, machine[0])
     assert stopped.stderr is not None
     assert any("build-index" in line for line in stopped.stderr)

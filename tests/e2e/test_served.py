@@ -20,7 +20,7 @@ from slmsearch.episodes.episode import Episode, StopReason, Turn
 from slmsearch.episodes.sampler import Sampling
 from slmsearch.models.load import load_model
 from slmsearch.processes.ports import free_port
-from slmsearch.sampling.engine_sampler import Completion, EngineSampler, Request
+from slmsearch.sampling.engine_sampler import Completion, CompletionRequest, EngineSampler
 from slmsearch.sampling.openai_sampler import OpenAISampler
 from slmsearch.sampling.torch_sampler import TorchSampler
 from tests.e2e.conftest import MODEL
@@ -33,11 +33,11 @@ class GenerateEngine:
         self._model = model
 
     @torch.no_grad()
-    def complete(self, requests: Sequence[Request], temperature: float, end_id: int) -> list[Completion]:
+    def complete(self, requests: Sequence[CompletionRequest], temperature: float, end_id: int) -> list[Completion]:
         assert not temperature
         return [self._complete(request, end_id) for request in requests]
 
-    def _complete(self, request: Request, end_id: int) -> Completion:
+    def _complete(self, request: CompletionRequest, end_id: int) -> Completion:
         ids = torch.tensor([request.history])
         output = self._model.generate(
             ids,

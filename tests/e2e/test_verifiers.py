@@ -14,6 +14,7 @@ import yaml
 
 from flows.runtime.settings import masked
 from slmsearch.config import RunConfig
+from slmsearch.environments.searcher.searcher_environment import SearcherEnvironment
 from slmsearch.evaluate.policies import parse_policy
 from slmsearch.evaluate.run import select_questions
 from tests.e2e.conftest import MODEL
@@ -52,7 +53,9 @@ def run_their_evaluation(config: RunConfig, server: str, folder: Path) -> list[d
 def test_both_evaluations_give_every_question_the_same_scores(server: str, world: SmallWorld, tmp_path: Path) -> None:
     config, indexed = world.config, world.indexed
     questions = select_questions(indexed.questions, config.evaluate)
-    ours = evaluate_searcher(questions, indexed.toolbox, parse_policy(f"openai:{MODEL}@{server}", config.policy), config)
+    ours = evaluate_searcher(
+        questions, indexed.toolbox, parse_policy(f"openai:{MODEL}@{server}", config.policy, SearcherEnvironment.controls.baselines), config
+    )
     traces = {}
     for episode in run_their_evaluation(config, server, tmp_path):
         (trace,) = episode["traces"]

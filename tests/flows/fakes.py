@@ -18,7 +18,7 @@ from slmsearch.environments.searcher.baselines import RetrieveThenAnswer
 from slmsearch.episodes.scripted import ScriptedSampler
 from slmsearch.retrieval.embed import Embedder, Progress, Vectors
 from slmsearch.training.files import ADAPTER, JOB, SOURCES, STEPS
-from slmsearch.training.job import Manifest, TrainJob, read_manifest, train_sources, write_manifest
+from slmsearch.training.job import JobManifest, TrainJob, read_manifest, train_sources, write_manifest
 from slmsearch.training.phase_timer import CardUse
 from slmsearch.training.reports import Collapse, append_report, make_report
 
@@ -93,7 +93,7 @@ class FakeTraining:
         self.card: dict[str, CardUse] | None = None
         """What its phases took of one."""
 
-    def train(self, job: TrainJob, on_step: Callable[[Any], None], after_step: int = 0) -> Manifest:
+    def train(self, job: TrainJob, on_step: Callable[[Any], None], after_step: int = 0) -> JobManifest:
         self.calls += 1
         job.directory.mkdir(parents=True, exist_ok=True)
         (job.directory / STEPS).unlink(missing_ok=True)

@@ -23,7 +23,7 @@ from slmsearch.retrieval.vectors import PARTIAL_PREFIX
 from slmsearch.retrieval.versions import current_key, is_complete
 from slmsearch.training.files import SCRATCH, scratch_of
 from tasks import housekeeping
-from tasks.housekeeping import Item, Plan, Rules, carry_out, plan
+from tasks.housekeeping import DeletionPlan, Item, Rules, carry_out, plan
 from tasks.lineage import trace
 from tasks.traces import Span
 from tasks.tracking import CHAMPION, open_run_registry, open_tracker
@@ -69,8 +69,8 @@ def history(made: tuple[Path, RunConfig, list[dict[str, Any]]], tmp_path: Path) 
         shutil.copytree(tmp_path / name, home / name, dirs_exist_ok=True)
 
 
-def named(planned: Plan | list[Item], kind: str) -> set[str]:
-    items = planned.items if isinstance(planned, Plan) else planned
+def named(planned: DeletionPlan | list[Item], kind: str) -> set[str]:
+    items = planned.items if isinstance(planned, DeletionPlan) else planned
     return {item.key for item in items if item.kind == kind}
 
 

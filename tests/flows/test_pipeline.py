@@ -27,7 +27,7 @@ from slmsearch.training.files import JUDGE
 from slmsearch.training.job import TrainJob
 from slmsearch.training.reports import Collapse
 from tasks import record
-from tasks.data import ValidationFailed
+from tasks.corpus_data import ValidationFailed
 from tasks.nights import nights_dir
 from tasks.promotion import champion_policy
 from tasks.tracking import Tracker, open_tracker

@@ -9,7 +9,7 @@ import pytest
 
 from flows.cli.session import exit_code, split_overrides
 from slmsearch import errors
-from tasks.data import ValidationFailed
+from tasks.corpus_data import ValidationFailed
 
 HEAVY = "torch trl transformers mlflow prefect great_expectations sentence_transformers chromadb pandas pydantic".split()  # noqa: SIM905
 COMMANDS = "setup world validate index reindex search evaluate train bootstrap compare run up config".split()  # noqa: SIM905

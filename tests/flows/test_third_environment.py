@@ -1,7 +1,7 @@
 """An environment of one's own, in one file: it is made a tiny model for, trained and evaluated, and no other module knows of it."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -12,11 +12,14 @@ from flows.train import train_and_eval
 from slmsearch.config import RunConfig, SftConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.environments.registry import environment_of
-from slmsearch.episodes.environment import Demonstration, Environment, Limits, TinyModel
+from slmsearch.episodes.controls import Controls
+from slmsearch.episodes.data_source import DataSource
+from slmsearch.episodes.environment import Environment, Limits
 from slmsearch.episodes.episode import Episode
 from slmsearch.episodes.reward import Reward
-from slmsearch.episodes.sampler import Message, Sampler
+from slmsearch.episodes.sampler import Message, Sampler, Sampling
 from slmsearch.episodes.scripted import ScriptedSampler
+from slmsearch.episodes.teaching import Demonstration, Teaching, TinyModel
 from slmsearch.errors import ConfigError
 from slmsearch.training.bootstrap import bootstrap
 from tasks.tracking import open_tracker
@@ -32,15 +35,6 @@ class LookUp(Environment):
 
     name = "look-up"
     does = "knows the digit of a code"
-    baselines = ("always-7",)
-    tiny = TinyModel(
-        pieces=(),
-        vocabulary=300,
-        does="says the digit of a code",
-        learnt_from="codes and digits",
-        lacks={"noisy": "Its teacher guessed every other digit.", "expert": "Its teacher knew every digit."},
-        sft={"steps": 40, "tokens_per_batch": 512},
-    )
 
     @classmethod
     def limits_of(cls, config: RunConfig) -> Limits:
@@ -51,22 +45,34 @@ class LookUp(Environment):
         return [{"role": "user", "content": question}]
 
     @classmethod
-    def key_parts(cls, config: RunConfig) -> dict[str, Any]:
+    def key_parts(cls, config: RunConfig, index_key: str) -> dict[str, object]:
         return {"version": 1}
-
-    @classmethod
-    def load_questions(cls, config: RunConfig) -> list[Question]:
-        return [Question(code, f"Digit of {code}?", digit) for code, digit in CODES.items()]
 
     def score(self, question: Question, episode: Episode, correct: bool, draw: float) -> Reward:
         parts = {"correct": float(correct), "wordy": 0.0 if len(episode.answer or "") == 1 else -0.1}
         return Reward(sum(parts.values()), parts)
 
-    def baseline(self, name: str, questions: Any, written: Any) -> Sampler:
-        return ScriptedSampler(lambda question, results: "7")
 
-    @classmethod
-    def demonstrations(cls, config: RunConfig, settings: SftConfig) -> Iterator[Demonstration]:
+# [/environment]
+
+
+# [parts]
+class Codes(DataSource):
+    def load_questions(self, config: RunConfig) -> list[Question]:
+        return [Question(code, f"Digit of {code}?", digit) for code, digit in CODES.items()]
+
+
+class Lessons(Teaching[LookUp]):
+    tiny = TinyModel(
+        pieces=(),
+        vocabulary=300,
+        does="says the digit of a code",
+        learnt_from="codes and digits",
+        lacks={"noisy": "Its teacher guessed every other digit.", "expert": "Its teacher knew every digit."},
+        sft={"steps": 40, "tokens_per_batch": 512},
+    )
+
+    def demonstrations(self, config: RunConfig, settings: SftConfig) -> Iterator[Demonstration]:
         chance = Random(f"look-up {settings.seed}")
         while True:
             code, digit = chance.choice(list(CODES.items()))
@@ -74,7 +80,18 @@ class LookUp(Environment):
             yield Demonstration(f"Digit of {code}?", ((str(chance.randrange(10)) if guessed else digit, ""),))
 
 
-# [/environment]
+class Guesses(Controls[LookUp]):
+    baselines = ("always-7",)
+
+    def sampler(self, environment: LookUp, name: str, questions: Sequence[Question], written: Mapping[str, str]) -> Sampler:
+        return ScriptedSampler(lambda question, results: "7")
+
+
+class TaughtLookUp(LookUp):
+    data, teaching, controls = Codes(), Lessons(), Guesses()
+
+
+# [/parts]
 
 
 @pytest.mark.timeout(900)
@@ -83,7 +100,7 @@ def test_an_environment_of_ones_own_is_trained_and_evaluated(isolated_environmen
     train = {"steps": 2, "group_size": 4, "questions_per_step": 2, "preflight": "record", "monitor": {"held_out": 0}}
     evaluate = {"split": "test", "baselines": []}
     config = make_config(isolated_environment, {}, empty_store, train=train, evaluate=evaluate)
-    config = config.model_copy(update={"environment": f"{__name__}:LookUp"})
+    config = config.model_copy(update={"environment": f"{__name__}:TaughtLookUp"})
     model = isolated_environment / "tiny-look-up"
     facts = bootstrap(config, model)
     assert facts["steps"] == 40 and "tiny-look-up (noisy demonstrations)" in (model / "README.md").read_text()
@@ -109,12 +126,12 @@ def test_the_flow_around_it(isolated_environment: Path, empty_store: Path, monke
 
     monkeypatch.setattr("slmsearch.sampling.load_sampler.make_sampler", make_sampler)
     config = make_config(isolated_environment, {}, empty_store, searcher={"max_turns": 2})
-    config = config.model_copy(update={"environment": f"{__name__}:LookUp"})
+    config = config.model_copy(update={"environment": f"{__name__}:TaughtLookUp"})
     summary = train_and_eval.fn(config)
     assert summary["after"]["answer/correct"] == summary["after"]["reward/correct"] == 1.0
     assert summary["before"]["answer/correct"] == 0.0 and summary["before"]["reward/wordy"] == -0.1
     assert 0 < summary["baselines"]["always-7"]["answer/correct"] < 0.5
-    assert (summary["n"], summary["decision"], summary["environment"]) == (30, "promote", "look-up")
+    assert (summary["n"], summary["decision"], summary["environment"]) == (100, "promote", "look-up")
     latest = json.loads((isolated_environment / "mlruns" / "latest-look-up.json").read_text())
     assert latest["evaluations"] == summary["evaluations"] and "controls" not in latest
     assert open_tracker(config).champion("slmsearch-look-up") is not None
@@ -129,7 +146,23 @@ def test_an_unknown_environment_is_one_line(name: str, says: str) -> None:
         environment_of(RunConfig(environment=name))
 
 
+def test_the_first_part_alone_plays_and_grades_questions_of_a_file(tmp_path: Path) -> None:
+    rows = [{"question": f"Digit of {code}?", "answer": digit} for code, digit in CODES.items()]
+    (tmp_path / "codes.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    config = RunConfig(environment=f"{__name__}:LookUp").changed({"corpus.questions": str(tmp_path / "codes.jsonl")})
+    questions = LookUp.data.load_questions(config)
+    assert len(questions) == len(CODES) == len({question.id for question in questions})
+    environment = LookUp.open(config)
+    episodes = environment.play(questions[:2], ScriptedSampler(lambda question, results: questions[0].answer), Sampling())
+    rewards = [row.reward for row in environment.grade(questions[:2], environment.complete(questions[:2], episodes))]
+    assert rewards == [1.0, float(questions[0].answer == questions[1].answer)]
+
+
+def test_the_first_part_is_as_long_as_the_page_says() -> None:
+    text = Path(__file__).read_text(encoding="utf-8")
+    assert len(text.partition("# [environment]")[2].partition("# [/environment]")[0].split("\n")) <= 60
+
+
 def test_an_environment_without_questions_is_one_line() -> None:
-    empty = type("Empty", (LookUp,), {"load_questions": Environment.__dict__["load_questions"]})
-    with pytest.raises(ConfigError, match=r"look-up has no questions; define Empty\.load_questions"):
-        empty.load_questions(RunConfig())
+    with pytest.raises(ConfigError, match=r"needs questions: set corpus\.questions"):
+        LookUp.data.load_questions(RunConfig(environment="look-up"))

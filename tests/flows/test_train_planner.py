@@ -15,7 +15,7 @@ from slmsearch.environments.planner.problems import generate_problems, gold_plan
 from slmsearch.episodes.scripted import ScriptedSampler
 from slmsearch.errors import ConfigError
 from slmsearch.training.job import TrainJob
-from tasks.data import ValidationFailed
+from tasks.corpus_data import ValidationFailed
 from tasks.tracking import open_tracker
 from tests.flows.fakes import FakeTraining, make_config, replace_heavy_parts
 from tests.slmsearch.environments.planner.words import WordIndependence

@@ -10,7 +10,7 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from slmsearch.episodes.sampler import Sampling
-from slmsearch.sampling.engine_sampler import EngineSampler, Request
+from slmsearch.sampling.engine_sampler import CompletionRequest, EngineSampler
 from slmsearch.sampling.torch_sampler import TorchSampler
 from slmsearch.sampling.vllm import ColocatedEngine
 
@@ -118,7 +118,7 @@ def test_greedy_turns_are_those_of_the_torch_sampler(llm: Any, tokenizer: Any, a
 
 def test_a_history_of_the_longest_kind_is_continued_up_to_the_limit(llm: Any) -> None:
     room = 8
-    request = Request(tuple([7] * (LENGTH - room)), max_tokens=room, seed=0)
+    request = CompletionRequest(tuple([7] * (LENGTH - room)), max_tokens=room, seed=0)
     (completion,) = ColocatedEngine(llm).complete([request], TEMPERATURE, end_id=0)
     assert len(completion.ids) == len(completion.logprobs) == room
 
@@ -126,10 +126,10 @@ def test_a_history_of_the_longest_kind_is_continued_up_to_the_limit(llm: Any) ->
 def test_a_stop_text_ends_a_turn_with_the_token_that_completes_it(llm: Any, tokenizer: Any) -> None:
     prompt = tuple(tokenizer("Where is Mira ?")["input_ids"])
     engine = ColocatedEngine(llm)
-    (free,) = engine.complete([Request(prompt, max_tokens=24, seed=0)], TEMPERATURE, end_id=0)
+    (free,) = engine.complete([CompletionRequest(prompt, max_tokens=24, seed=0)], TEMPERATURE, end_id=0)
     text = tokenizer.decode(free.ids)
     stop = re.findall("[A-Za-z]{3}", text)[2]  # whole letters: a byte of one is written otherwise where the next is missing
-    (stopped,) = engine.complete([Request(prompt, 24, 0, (stop, "never written"))], TEMPERATURE, end_id=0)
+    (stopped,) = engine.complete([CompletionRequest(prompt, 24, 0, (stop, "never written"))], TEMPERATURE, end_id=0)
     kept = len(stopped.ids)
     assert stopped.ids == free.ids[:kept] and len(stopped.logprobs) == kept < len(free.ids)
     assert stop in tokenizer.decode(stopped.ids) and stop not in tokenizer.decode(stopped.ids[:-1])

@@ -13,7 +13,7 @@ from slmsearch.errors import ConfigError
 if TYPE_CHECKING:
     from slmsearch.extensions.bench.gpu import Preset
     from slmsearch.extensions.bench.result import Result
-    from slmsearch.extensions.bench.shapes import Shape
+    from slmsearch.extensions.bench.shapes import BenchShape
 
 OVERLAY = "overlay-small"
 """Laid over a preset, it makes it small."""
@@ -21,7 +21,10 @@ OVERLAY = "overlay-small"
 
 @cli.group("bench")
 def bench() -> None:
-    """Measure side by side; results go to `bench/` in the MLflow directory."""
+    """Measure side by side.
+
+    Results go to `bench/` in the MLflow directory.
+    """
 
 
 @command(bench, "rollout")
@@ -29,7 +32,9 @@ def bench() -> None:
 @click.option("--runs", type=click.IntRange(min=1), default=5, show_default=True, help="Measured steps of each side.")
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True, help="Where both sides train.")
 def rollout(session: Session, shapes: tuple[str, ...], runs: int, device: str) -> None:
-    """Time rollouts and GRPO steps beside TRL's own tool loop and beside the limit; writes rollout.json.
+    """Time rollouts and GRPO steps beside TRL.
+
+    TRL plays with its own tool loop; the limit of the machine stands beside both. Writes rollout.json.
 
     On a card also beside TRL with vLLM where that is installed, with how busy each side kept it. Exit code 3 where there is no card.
     """
@@ -44,7 +49,7 @@ def rollout(session: Session, shapes: tuple[str, ...], runs: int, device: str) -
         require_card("nothing to measure; leave --device away to measure on the CPU")
     config = session.config
 
-    def make_real() -> "Shape":
+    def make_real() -> "BenchShape":
         preset = load_config([preset_files()["squad"]], environment={})
         model = path_of(preset.policy.model, config.paths.data_dir)
         own = {"corpus.pages": config.corpus.pages, "corpus.questions": config.corpus.questions, "policy.model": model}
@@ -58,7 +63,10 @@ def rollout(session: Session, shapes: tuple[str, ...], runs: int, device: str) -
 @click.option("--model", default="smollm2-135m-instruct", show_default=True, help="A real model: a known name, a path or Hub id.")
 @click.option("--runs", type=click.IntRange(min=1), default=5, show_default=True, help="Counted updates of each side.")
 def sft(session: Session, model: str, runs: int) -> None:
-    """Time supervised training of a real model beside TRL's SFTTrainer, each in its own process; writes sft.json."""
+    """Time supervised training beside TRL's SFTTrainer.
+
+    A real model, each side in its own process; writes sft.json.
+    """
     from flows.runtime.fetching import require_policy
     from slmsearch.extensions.bench.sft import run_sft
     from slmsearch.models.known import path_of
@@ -71,7 +79,10 @@ def sft(session: Session, model: str, runs: int) -> None:
 @command(bench, "scaling")
 @click.option("--runs", type=click.IntRange(min=1), default=5, show_default=True, help="Counted steps of each group and length.")
 def scaling(session: Session, runs: int) -> None:
-    """Time GRPO steps by size of the group and length of its episodes; writes scaling.json and scaling.svg."""
+    """Time GRPO steps by group size and episode length.
+
+    Writes scaling.json and scaling.svg.
+    """
     from slmsearch.extensions.bench.scaling import run_scaling
 
     figure = Path(session.config.paths.mlruns_dir) / "bench" / "scaling.svg"
@@ -83,7 +94,9 @@ def scaling(session: Session, runs: int) -> None:
 @click.option("--layers", type=click.IntRange(min=0), default=4, show_default=True, help="Of each model; 0: as many as the real one.")
 @click.option("--device", type=click.Choice(["cuda", "cpu"]), default="cuda", help="cpu tries the check itself, with narrow models.")
 def gpu(session: Session, names: tuple[str, ...], layers: int, device: str) -> None:
-    """Try every GPU preset on this card with random weights: two updates, memory planned and measured; writes gpu.json.
+    """Try every GPU preset on this card.
+
+    Random weights, two updates, memory planned and measured; writes gpu.json.
 
     Exit code 1 where a preset does not pass, 3 where there is no card.
     """
@@ -105,7 +118,9 @@ def gpu(session: Session, names: tuple[str, ...], layers: int, device: str) -> N
 @click.option("--layers", type=click.IntRange(min=0), default=4, show_default=True, help="Of SmolLM2's shape; 0: all 30.")
 @click.option("--device", type=click.Choice(["cuda", "cpu"]), default="cpu", show_default=True, help="Where to compute.")
 def trees(session: Session, runs: int, layers: int, device: str) -> None:
-    """Time updates over trees beside row by row, with random weights of SmolLM2's shape; writes trees.json.
+    """Time updates over trees beside row by row.
+
+    Random weights of SmolLM2's shape; writes trees.json.
 
     Exit code 1 where their log-probabilities differ, so that training would not use trees; 3 where there is no card.
     """
@@ -123,8 +138,11 @@ def trees(session: Session, runs: int, layers: int, device: str) -> None:
 @click.option("--nights", type=click.IntRange(min=5), default=50, show_default=True, help="Nights of a series.")
 @click.option("--regressions", type=click.IntRange(min=1), default=20, show_default=True, help="Planted falls of each policy and shape.")
 def nightly(session: Session, series: int, nights: int, regressions: int) -> None:
-    """Count false alarms of the nightly comparison in quiet series, and planted falls of 5 points it finds; writes nightly.json."""
-    from slmsearch.extensions.bench.nightly import run_nightly
+    """Count false alarms of the nightly comparison.
+
+    Quiet series, and planted falls of 5 points that it finds; writes nightly.json.
+    """
+    from slmsearch.extensions.bench.false_alarms import run_nightly
 
     _finish(session, "nightly", run_nightly(session.config.nightly, series, nights, regressions))
 
@@ -132,7 +150,10 @@ def nightly(session: Session, series: int, nights: int, regressions: int) -> Non
 @command(bench, "monitor")
 @click.option("--runs", type=click.IntRange(min=1), default=200, show_default=True, help="Healthy runs of each preset.")
 def monitor(session: Session, runs: int) -> None:
-    """Simulate healthy runs and planted collapses of every preset under the collapse monitor; writes monitor.json."""
+    """Test the collapse monitor on simulated runs.
+
+    Healthy runs and planted collapses of every preset; writes monitor.json.
+    """
     from flows.runtime.settings import load_config, preset_files
     from slmsearch.config import RunConfig
     from slmsearch.extensions.bench.monitor import run_monitor
@@ -145,7 +166,10 @@ def monitor(session: Session, runs: int) -> None:
 @command(bench, "service")
 @click.option("--policy", help="As of `slmsearch serve searcher`.")
 def service(session: Session, policy: str | None) -> None:
-    """Load a served searcher, watch its memory, send it bad requests and kill its model process; writes service.json."""
+    """Load a served searcher, and break what it needs.
+
+    Watch its memory, send bad requests, kill its model process; writes service.json.
+    """
     from flows.runtime.settings import API_TOKEN
     from slmsearch.corpus.store import build_corpus, load_questions
     from slmsearch.extensions.bench.service import run_service

@@ -62,10 +62,13 @@ def write(session: Session, target: Path, out: Path, max_mb: int | None) -> None
 @click.argument("archive", type=FILE)
 @click.pass_obj
 def import_(session: Session, archive: Path) -> None:
-    """Record a bundle's results in MLflow, as a run of the machine where it ran."""
+    """Record a bundle's results in MLflow.
+
+    The run carries the machine that it ran on.
+    """
     import tempfile
 
-    from slmsearch.bundle.results import unpack_results
+    from slmsearch.bundle.fetched_results import unpack_results
 
     config = session.config  # prepares the process environment for MLflow, before it is imported
     from tasks.tracking import open_tracker

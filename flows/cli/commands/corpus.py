@@ -14,7 +14,7 @@ from slmsearch.foreign import one_line
 if TYPE_CHECKING:
     from slmsearch.config import RunConfig
     from slmsearch.corpus.documents.skipped import Skipped
-    from slmsearch.corpus.expectations import Finding, ValidationReport
+    from slmsearch.corpus.expectations import DataFinding, ValidationReport
     from slmsearch.corpus.questions import Question
     from slmsearch.retrieval.search import SearchIndex
     from slmsearch.retrieval.versions import IndexManifest
@@ -29,7 +29,7 @@ SHOWN_IDS = 5
 @click.option("--skip-index", is_flag=True, help="Only fetch and validate.")
 @click.option("--sandbox-only", is_flag=True, help="Only prepare the sandbox for model-written programs.")
 def setup(session: Session, data_dir: str | None, skip_index: bool, sandbox_only: bool) -> None:
-    """Fetch the configured sources, validate them and build the index."""
+    """Fetch the sources, validate them, build the index."""
     if sandbox_only:
         told = "Nothing to prepare: `slmsearch sandbox up` starts it, `slmsearch sandbox test` tries its layers."
         session.finish({"sandbox": None}, told)
@@ -53,7 +53,10 @@ def setup(session: Session, data_dir: str | None, skip_index: bool, sandbox_only
 @click.option("--seed", type=int, help="Seed of names, facts, wording and questions.")
 @click.option("--out", type=FOLDER, required=True, help="Folder to write to.")
 def world(session: Session, pages: int | None, seed: int | None, out: Path) -> None:
-    """Write a fictional encyclopedia: pages.jsonl and questions.jsonl."""
+    """Write a fictional encyclopedia with questions.
+
+    Files: pages.jsonl and questions.jsonl.
+    """
     from slmsearch.corpus.world import write_world
     from tasks.progress import Progress
 
@@ -69,7 +72,10 @@ def world(session: Session, pages: int | None, seed: int | None, out: Path) -> N
 
 @command(cli, "validate")
 def validate(session: Session) -> None:
-    """Check pages and questions; exit code 1 if anything critical is found."""
+    """Check pages and questions.
+
+    Exit code 1 if anything critical is found.
+    """
     report, skipped = checked_corpus(session.config)
     text = f"{render_findings(report.findings)}\ncorpus {report.digest}: {'valid' if report.ok else 'not valid'}"
     session.finish({"data_digest": report.digest, **asdict(report), "skipped": skipped}, text, negative=not report.ok)
@@ -82,7 +88,10 @@ def index() -> None:
 
 @command(index, "build")
 def index_build(session: Session) -> None:
-    """Build the index version of the configured corpus, or find it, and make it the current one."""
+    """Build the index of the configured corpus.
+
+    An index version that exists is found, not built again. It becomes the current one.
+    """
     from slmsearch.corpus.expectations import find_skipped
     from slmsearch.corpus.store import build_corpus
     from tasks.progress import Progress
@@ -154,7 +163,7 @@ def built_index(digest: str, config: "RunConfig") -> "IndexManifest":
     return read_version(config.paths.index, key)
 
 
-def render_findings(findings: "Sequence[Finding]") -> str:
+def render_findings(findings: "Sequence[DataFinding]") -> str:
     """Render findings as lines, critical ones first."""
     order = ("critical", "warning", "info")
     lines = []
@@ -195,7 +204,10 @@ def _configured_index(config: "RunConfig") -> str:
 @click.argument("keys", nargs=-1)
 @click.option("--all", "every", is_flag=True, help="All versions; default: the current one.")
 def verify(session: Session, keys: tuple[str, ...], every: bool) -> None:
-    """Check files against their manifest and Chroma's graph against brute force; exit code 1 if a version is damaged."""
+    """Check the files and the graph of versions.
+
+    Files against their manifest, Chroma's graph against brute force. Exit code 1 if a version is damaged.
+    """
     from slmsearch.errors import IndexUnusableError
     from slmsearch.retrieval.upkeep import verify_version
     from slmsearch.retrieval.versions import list_versions
@@ -218,7 +230,7 @@ def verify(session: Session, keys: tuple[str, ...], every: bool) -> None:
 @command(index, "rollback")
 @click.argument("key", required=False)
 def rollback(session: Session, key: str | None) -> None:
-    """Make the version that was current before, or KEY, the current one."""
+    """Go back to the version before, or to KEY."""
     from slmsearch.retrieval.upkeep import roll_back
 
     before, after = roll_back(session.config.paths.index, key)
@@ -229,7 +241,10 @@ def rollback(session: Session, key: str | None) -> None:
 @click.argument("url")
 @click.argument("key", required=False)
 def push(session: Session, url: str, key: str | None) -> None:
-    """Copy a version (default: the current one) to URL: a folder, or what fsspec opens, as s3://bucket/indexes."""
+    """Copy a version to URL, by default the current one.
+
+    URL is a folder, or what fsspec opens, such as s3://bucket/indexes.
+    """
     from slmsearch.retrieval.upkeep import push_version
 
     key = key or current_index(session.config)
@@ -241,7 +256,10 @@ def push(session: Session, url: str, key: str | None) -> None:
 @click.argument("url")
 @click.argument("key")
 def pull(session: Session, url: str, key: str) -> None:
-    """Copy version KEY from URL, check it, and make it the current one."""
+    """Copy version KEY from URL and make it current.
+
+    The copy is checked first.
+    """
     from slmsearch.retrieval.upkeep import pull_version
     from slmsearch.retrieval.versions import set_current
 
@@ -255,7 +273,9 @@ def pull(session: Session, url: str, key: str) -> None:
 @option("--split", choices=["all", "train", "validation", "test"], default="all", help="Questions to search for.")
 @click.option("--limit", type=click.IntRange(min=0), default=0, help="Size of a random sample of them; 0 takes all.")
 def report(session: Session, split: str, limit: int) -> None:
-    """Measure where gold pages and sections are found: BM25, embeddings, and both fused; logged to MLflow.
+    """Measure where gold pages and sections are found.
+
+    By BM25, by embeddings, and by both fused; logged to MLflow.
 
     Of questions with several gold pages it also says how often all of them are found. Figures come by number of hops, source and kind of
     question, each with the number of questions that it is of. Questions without an answer are left out and counted.

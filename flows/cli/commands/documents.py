@@ -13,7 +13,7 @@ from slmsearch.foreign import one_line
 
 if TYPE_CHECKING:
     from slmsearch.config import RunConfig
-    from slmsearch.made_questions.make import Made
+    from slmsearch.made_questions.make import MadeQuestions
     from slmsearch.report.documents import SeenPage
 
 
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 @click.argument("question")
 @click.option("--policy", help="champion, untrained, retrieve-then-answer, a path, a Hub id, or openai:MODEL@URL.")
 def ask(session: Session, question: str, policy: str | None) -> None:
-    """Ask one question: show each turn as it is played, then the answer and the sections it was read in.
+    """Ask one question and show each turn.
+
+    The answer and the sections that it was read in come last.
 
     The champion answers; where nothing was promoted yet, the configured model. Exit code 1 if there is no answer.
     """
@@ -43,7 +45,9 @@ def ask(session: Session, question: str, policy: str | None) -> None:
 @command(cli, "pages")
 @click.argument("folder", type=click.Path())
 def pages(session: Session, folder: str) -> None:
-    """Show what is read of your documents: pages, what was skipped or dropped and why, suspicious pages first.
+    """Show what is read of your documents.
+
+    Pages, what was skipped or dropped and why, suspicious pages first.
 
     FOLDER is a folder of documents, or a file of pages. With --json one object a page, a line each: id, title, path, metadata, sections.
     """
@@ -76,7 +80,9 @@ def look_at_documents(session: Session, most: int | None = None) -> "tuple[list[
 @option("--two-hop", type=click.IntRange(min=0), default=0, help="Beside them, at most so many over two pages, one naming the other.")
 @option("--seed", type=int, default=0, help="Another one takes other sentences and gaps.")
 def questions(session: Session, from_corpus: bool, out: Path, limit: int, two_hop: int, seed: int) -> None:
-    """Write questions about your own pages, to train and to measure on.
+    """Write questions about your own pages.
+
+    They are for training and for evaluation.
 
     Templates and gaps need no model. Where judge.kind is ollama or openai, that model writes some as well. Kept is what finds its own
     section through the index and is answered there. Exit code 1 if the result is not valid.
@@ -103,7 +109,7 @@ def questions(session: Session, from_corpus: bool, out: Path, limit: int, two_ho
     session.finish(result, "\n".join(text), negative=not report.ok)
 
 
-def _make_questions(config: "RunConfig", limit: int, two_hop: int, seed: int) -> "Made":
+def _make_questions(config: "RunConfig", limit: int, two_hop: int, seed: int) -> "MadeQuestions":
     """Make questions about the configured pages; a language model writes some where one judges."""
     from flows.cli.asking import open_indexed_corpus
     from slmsearch.judge.clients import make_client

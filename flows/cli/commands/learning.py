@@ -60,7 +60,9 @@ def largest_model() -> str | None:
 @click.option("--model", help="Model to train. [default: smollm2-135m-instruct; by memory on a GPU]")
 @LIVE
 def learn(session: Session, pages: str, budget: float, model: str | None, live: bool) -> None:
-    """Train a searcher on your own documents: PAGES is a folder of them, or a file of pages.
+    """Train a searcher on your own documents.
+
+    PAGES is a folder of them, or a file of pages.
 
     Makes questions about them, measures what is there without training, trains, compares, and promotes what got better. Given again after
     documents changed, or after answers were corrected, it goes on from the champion. Runs on the worker where `slmsearch up` is, and with
@@ -92,7 +94,7 @@ def learn(session: Session, pages: str, budget: float, model: str | None, live: 
 def evaluate(
     session: Session, policy: str | None, split: str | None, limit: int | None, twins: bool, withdraw: bool, samples: int | None
 ) -> None:
-    """Evaluate one policy: the champion, unless told otherwise."""
+    """Evaluate one policy, by default the champion."""
     from flows.cli.text import render_evaluation
 
     asked = {"withdrawn": twins or withdraw, "renamed": twins, "replaced": withdraw}
@@ -107,7 +109,10 @@ def evaluate(
 @command(cli, "train")
 @LIVE
 def train(session: Session, live: bool) -> None:
-    """Train an adapter with GRPO, or go on where a killed run stopped; nothing is compared or promoted."""
+    """Train an adapter with GRPO, or resume a killed run.
+
+    Nothing is compared or promoted.
+    """
     result = session.run("train", live=live)
     text = f"adapter {result['adapter']}\nversion {result['version']}, {result['steps']} steps in {result['seconds']:.0f} s"
     session.finish(result, f"{text}\nnext    slmsearch evaluate --policy {result['adapter']}")
@@ -117,7 +122,10 @@ def train(session: Session, live: bool) -> None:
 @click.argument("environment", default="searcher")
 @click.option("--out", type=FOLDER, help="Default: models/tiny-<ENVIRONMENT> in the data directory.")
 def bootstrap(session: Session, environment: str, out: Path | None) -> None:
-    """Train tokenizer and tiny model of an environment (searcher, planner) from scratch on generated data, in minutes on two cores."""
+    """Train a tiny model from scratch in minutes.
+
+    Tokenizer and model of an environment (searcher, planner), on generated data, on two cores.
+    """
     from slmsearch.environments.registry import environment_of
     from slmsearch.training.bootstrap import bootstrap as make
     from tasks.progress import Progress
@@ -136,7 +144,9 @@ def bootstrap(session: Session, environment: str, out: Path | None) -> None:
 @click.argument("before")
 @click.argument("after")
 def compare(session: Session, before: str, after: str) -> None:
-    """Compare two evaluations question by question and decide; exit code 1 for `reject`.
+    """Compare two evaluations and decide.
+
+    The comparison is paired by question. Exit code 1 for `reject`.
 
     BEFORE and AFTER are evaluation keys, MLflow run ids, directories or rows.jsonl files. The decision is taken anew from the stored rows.
     """
@@ -183,7 +193,10 @@ def find_rows(name: str, config: "RunConfig") -> Path:
 )
 @click.option("--out", type=FOLDER, required=True, help="Model directory to write.")
 def sft(session: Session, sources: tuple[str, ...], out: Path) -> None:
-    """Teach the policy's model to play: from scripted episodes, or from those of its own that were right."""
+    """Teach the policy's model to play (SFT).
+
+    From scripted episodes, or from those of its own that were right.
+    """
     taught(session, session.config, sources, out)
 
 
@@ -201,7 +214,10 @@ def taught(session: Session, config: "RunConfig", sources: "Sequence[str]", out:
 
 @command(cli, "preflight")
 def preflight(session: Session) -> None:
-    """Check whether training could succeed: memory, disk, tools, template, mask, judge, index, a few episodes."""
+    """Check whether training could succeed.
+
+    Memory, disk, tools, template, mask, judge, index, a few episodes.
+    """
     from flows.runtime.fetching import require_policy
     from slmsearch.training.preflight import preflight_here
 

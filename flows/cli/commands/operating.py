@@ -23,7 +23,10 @@ FLOW_NAMES = ("train-and-eval", "train-planner", "evaluate", "nightly", "reindex
 @click.option("--here", is_flag=True, help="Run in this process even if `slmsearch up` has a worker.")
 @LIVE
 def run(session: Session, flow: str, here: bool, live: bool) -> None:
-    """Run a flow: on the worker of `slmsearch up` where one is up, else in this process."""
+    """Run a flow: on a worker that is up, else here.
+
+    The worker is that of `slmsearch up`.
+    """
     from flows.cli.text import render_result
 
     if live and not flow.startswith("train-"):
@@ -38,7 +41,10 @@ def run(session: Session, flow: str, here: bool, live: bool) -> None:
 @command(cli, "reindex")
 @click.option("--here", is_flag=True, help="Run in this process even if `slmsearch up` has a worker.")
 def reindex(session: Session, here: bool) -> None:
-    """Validate, build the index version of the configured corpus and make it the current one."""
+    """Validate, and build the configured corpus's index.
+
+    It becomes the current index version.
+    """
     result = session.run("reindex", here)
     session.finish(result, f"index {result['index_key']} of corpus {result['data_digest']} is current")
 
@@ -47,7 +53,9 @@ def reindex(session: Session, here: bool) -> None:
 @option("--port", type=click.IntRange(1, 65535), default=4200, help="Port of Prefect.")
 @option("--mlflow-port", type=click.IntRange(1, 65535), default=5000, help="Port of MLflow.")
 def up(session: Session, port: int, mlflow_port: int) -> None:
-    """Start Prefect, MLflow, pool, limits, deployments and a worker; Ctrl-C stops them all.
+    """Start Prefect, MLflow, deployments and a worker.
+
+    Pool and limits are created, too. Ctrl-C stops them all.
 
     Runs of the deployments take the settings given here as their defaults.
     """
@@ -61,7 +69,9 @@ def up(session: Session, port: int, mlflow_port: int) -> None:
 @command(cli, "init")
 @click.argument("folder", type=FOLDER, default=".")
 def init(session: Session, folder: Path) -> None:
-    """Write a small project into FOLDER: settings.yaml, .env.example, prefect.yaml, README.md.
+    """Write a small project into FOLDER.
+
+    Files: settings.yaml, .env.example, prefect.yaml, README.md.
 
     Nothing is written where one of them is there already.
     """
@@ -82,7 +92,7 @@ def init(session: Session, folder: Path) -> None:
 @command(cli, "config")
 @click.option("--presets", is_flag=True, help="List the presets that --config takes by name.")
 def config(session: Session, presets: bool) -> None:
-    """Print every setting as it is resolved; secrets are masked."""
+    """Print every setting as resolved; secrets are masked."""
     import yaml
 
     from flows.runtime.settings import masked, preset_files
@@ -113,7 +123,9 @@ SHOWN = 3
     help="JSON of how the pool starts a flow run, such as deployments/kubernetes/base-job-template.json.",
 )
 def deploy(session: Session, pool_type: str, base_job_template: Path | None) -> None:
-    """Make pool, limits and deployments at the Prefect server that PREFECT_API_URL names.
+    """Create pool, limits and deployments.
+
+    At the Prefect server that PREFECT_API_URL names.
 
     Runs of the deployments take the settings given here as their defaults.
     """
@@ -133,7 +145,10 @@ def deploy(session: Session, pool_type: str, base_job_template: Path | None) -> 
 @option("--limit", type=click.IntRange(0), default=0, help="Flow runs at a time; 0 takes any number.")
 @click.option("--check", is_flag=True, help="Only say whether the worker of this name reports; start nothing.")
 def worker(session: Session, name: str | None, limit: int, check: bool) -> None:
-    """Run what is submitted to the pool; SIGTERM and Ctrl-C cancel its flow runs and wait for them."""
+    """Run what is submitted to the pool.
+
+    SIGTERM and Ctrl-C cancel its flow runs and wait for them.
+    """
     from flows.ops.worker import check_worker, serve_worker, worker_name
     from flows.runtime.api import require_api
 
@@ -151,7 +166,9 @@ def worker(session: Session, name: str | None, limit: int, check: bool) -> None:
 @click.option("--fix", is_flag=True, help="Do what is safe: nothing is lost by it.")
 @click.option("--strict", is_flag=True, help="Fail on warnings, too.")
 def doctor(session: Session, fix: bool, strict: bool) -> None:
-    """Look for what will break a run or let others in: versions, servers, limits, pools, disk, leftovers; each with its remedy.
+    """Check versions, servers, pools, disk, leftovers.
+
+    What would break a run or let others in is listed with its remedy.
 
     Exit code 1 where anything is an error. Training itself is checked by its own pre-flight.
     """
@@ -170,7 +187,9 @@ def doctor(session: Session, fix: bool, strict: bool) -> None:
 
 @command(ops, "reconcile")
 def reconcile(session: Session) -> None:
-    """End what shows as running and is not, in Prefect and in MLflow, and say why.
+    """End runs that only show as running.
+
+    In Prefect and in MLflow, each with the reason.
 
     `slmsearch up` does it all the time, the deployment `reconcile` every night. Run it before a worker of your own is started.
     """
@@ -189,7 +208,9 @@ def reconcile(session: Session) -> None:
 @option("--older-than", type=click.FloatRange(min=0), default=14.0, help="Days that must have passed since.")
 @option("--keep-versions", type=click.IntRange(0), default=3, help="Newest versions of each model that stay.")
 def housekeeping(session: Session, deed: bool, older_than: float, keep_versions: int) -> None:
-    """Say what nothing needs any more, and take it away with --apply: checkpoints, corpora, indexes, evaluations, trainings, traces, runs.
+    """List what nothing needs; delete it with --apply.
+
+    Checkpoints, corpora, indexes, evaluations, trainings, traces, runs.
 
     Never what a champion (any alias), CURRENT, a live run or the configuration needs, with all they were made from.
     """

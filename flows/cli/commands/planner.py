@@ -14,24 +14,30 @@ if TYPE_CHECKING:
 
 @cli.group()
 def planner() -> None:
-    """Train a planner that splits problems for a frozen worker."""
+    """Train a planner of maths problems.
+
+    It splits problems for a frozen worker.
+    """
 
 
 @command(planner, "sft")
 @click.option("--out", type=FOLDER, required=True, help="Model directory to write.")
 def sft(session: Session, out: Path) -> None:
-    """Teach the policy's model to plan: from gold plans, its own right ones, or a set of plans (planner.sft.source)."""
+    """Teach the policy's model to plan.
+
+    From gold plans, its own right ones, or a set of plans (planner.sft.source).
+    """
     from flows.cli.commands.learning import taught
     from slmsearch.environments.registry import environment_of
 
     session.override(environment="planner")
     config = session.config
-    taught(session, config.changed({"policy.adapter": None}), environment_of(config).start_sources(config), out)
+    taught(session, config.changed({"policy.adapter": None}), environment_of(config).teaching.start_sources(config), out)
 
 
 @cli.group()
 def export() -> None:
-    """Merge a trained adapter into its base, save it, send it to the Hub."""
+    """Merge a trained adapter, save it, send it to the Hub."""
 
 
 _adapter = click.option(
@@ -51,7 +57,10 @@ _card = click.option(
 @option("--dtype", choices=["float32", "bfloat16", "float16"], default="float32", help="Of the weights.")
 @_card
 def export_merge(session: Session, adapter_path: Path, out: Path, dtype: str, model_card: Path | None) -> None:
-    """Merge an adapter into its base; says how far the merged log-probabilities are from those of base and adapter."""
+    """Merge an adapter into its base.
+
+    It reports how far the merged log-probabilities are from those of base and adapter.
+    """
     from slmsearch.training.export import MAX_DIFFERENCE, merge
 
     card = make_card(adapter_path, out.name, session.config, model_card, merged=True)
@@ -108,7 +117,10 @@ def export_push(
 def infer(
     session: Session, questions: tuple[str, ...], environment: str | None, max_tokens: int | None, temperature: float, **server: str
 ) -> None:
-    """Ask a served model: it plans and the configured worker solves, or it searches the configured corpus."""
+    """Ask a model that a server has.
+
+    A planner's plan is solved by the configured worker; a searcher searches the configured corpus.
+    """
     from pydantic import SecretStr
 
     from flows.runtime.settings import read_environment

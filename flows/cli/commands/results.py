@@ -38,7 +38,9 @@ MAX_CHARS = 70
 @click.option("--episodes", type=click.IntRange(min=0), help="Episodes that can be browsed at most; default 1000.")
 @click.option("--figure", type=FILE, metavar="FILE.png", help="Draw the training curves instead, as .png or .svg.")
 def report(session: Session, runs: tuple[str, ...], output: Path | None, episodes: int | None, figure: Path | None) -> None:
-    """Make one page of a run, or of several side by side; it opens without a network.
+    """Write one page of a run, or of several.
+
+    Several stand side by side. The page opens without a network.
 
     RUN is an MLflow run id (or its beginning), the name of a flow run, or `latest`. The page is also stored in the runs' artifacts in
     MLflow. --figure draws reward, right answers, tool calls, entropy, KL and held-out reward over the training as a picture, those of
@@ -64,7 +66,9 @@ def report(session: Session, runs: tuple[str, ...], output: Path | None, episode
 @click.argument("target")
 @click.option("--verify", "again", is_flag=True, help="Hash every stored content again and name what changed; exit code 1 if anything did.")
 def lineage(session: Session, target: str, again: bool) -> None:
-    """Say what TARGET was made from and what was made from it, as far as it is recorded.
+    """Show what TARGET was made from, and what from it.
+
+    What was not recorded is named as a gap.
 
     TARGET is an adapter's directory, name/version, models:/name@alias, a content key of an index version, evaluation or training run, or
     an MLflow run id.
@@ -77,7 +81,7 @@ def lineage(session: Session, target: str, again: bool) -> None:
 
 @command(cli, "corrections")
 def corrections(session: Session) -> None:
-    """List what people said of answers of the service, and what became of it.
+    """List people's feedback on answers, and its effect.
 
     A correct answer is a question for the next `slmsearch learn`: accepted if the answer stands in its section, the question finds that
     page, and no other question asks the same.
@@ -100,7 +104,10 @@ def corrections(session: Session) -> None:
 @click.argument("version")
 @click.option("--out", type=FOLDER, help="Where to run it; default: a new folder, removed when equal.")
 def reproduce(session: Session, version: str, out: Path | None) -> None:
-    """Run the flow that made a model version again from its recorded settings, in a data directory of its own, and compare."""
+    """Run again what made a model version, and compare.
+
+    The flow runs from its recorded settings in a data directory of its own.
+    """
     from flows.ops.reproduce import render_comparison, reproduce_version
 
     found = reproduce_version(session.config, version, out, session.say)
@@ -150,7 +157,10 @@ def _verified(verified: "Verified") -> str:
 @click.argument("version")
 @click.option("--reason", required=True, help="Why; recorded with the version.")
 def promote(session: Session, version: str, reason: str) -> None:
-    """Make VERSION (a number, or name/number) the champion, whatever comparisons say."""
+    """Make VERSION the champion.
+
+    VERSION is a number, or name/number. No comparison is asked.
+    """
     from tasks.promotion import promote_by_hand
 
     event = promote_by_hand(session.config, version, reason)
@@ -162,7 +172,7 @@ def promote(session: Session, version: str, reason: str) -> None:
 @command(cli, "rollback")
 @click.option("--reason", required=True, help="Why; recorded with both versions.")
 def rollback(session: Session, reason: str) -> None:
-    """Make the champion before the present one champion again."""
+    """Make the champion before this one champion again."""
     from tasks.promotion import roll_back_by_hand
 
     event = roll_back_by_hand(session.config, reason)
@@ -173,7 +183,10 @@ def rollback(session: Session, reason: str) -> None:
 @click.option("--accept", metavar="NIGHT", help="Take a regressed night (or its beginning) as the new state of things.")
 @click.option("--reason", help="Why; recorded with the night.")
 def nights(session: Session, accept: str | None, reason: str | None) -> None:
-    """List the nightly evaluations, newest first: state, scores, what fell."""
+    """List nightly evaluations, newest first.
+
+    State, scores, and what fell.
+    """
     from slmsearch.evaluate.nights import load_nights
     from slmsearch.report.night_tables import nights_table
     from tasks.nights import accept_night, nights_dir

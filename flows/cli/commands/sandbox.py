@@ -9,7 +9,7 @@ import click
 from flows.cli.session import Session, cli, command
 
 if TYPE_CHECKING:
-    from slmsearch.extensions.sandbox.checks import Finding
+    from slmsearch.extensions.sandbox.checks import SandboxFinding
     from slmsearch.extensions.sandbox.suite import SuiteResult
 
 PARTS = ("escapes", "tools", "scripted")
@@ -17,14 +17,20 @@ PARTS = ("escapes", "tools", "scripted")
 
 @cli.group("sandbox")
 def sandbox() -> None:
-    """Run programs that the searcher wrote, behind isolation layers (`searcher.programs`)."""
+    """Run programs that the searcher wrote, isolated.
+
+    Setting: `searcher.programs`.
+    """
 
 
 @command(sandbox, "up", endless=True)
 @click.option("--foreground", is_flag=True, help="Serve in this process until Ctrl-C.")
 @click.option("--from-stdin", is_flag=True, hidden=True, help="Take the settings from standard input.")
 def up(session: Session, foreground: bool, from_stdin: bool) -> None:
-    """Start the sandbox server in the background and wait until it answers."""
+    """Start the sandbox server in the background.
+
+    The command returns when the server answers.
+    """
     from flows.ops.sandbox import read_settings, serve_here, start_sandbox
 
     if foreground:
@@ -47,7 +53,9 @@ def down(session: Session) -> None:
 @command(sandbox, "test")
 @click.option("--only", "parts", type=click.Choice(PARTS), multiple=True, help="Default: all three.")
 def test(session: Session, parts: tuple[str, ...]) -> None:
-    """Try to break out, then check tools and embedder through a live server; exit code 1 if anything does not hold.
+    """Try to break out, then check a live server.
+
+    Tools and embedder are called through it. Exit code 1 if anything does not hold.
 
     Every escape is also tried without the layers that stop it, where it must succeed.
     """
@@ -76,22 +84,22 @@ def run_escapes(session: Session) -> "SuiteResult":
     return run_suite(state_dir(session.config.paths), engine=engine, say=session.say)
 
 
-def check_corpus_tools(session: Session) -> "list[Finding]":
+def check_corpus_tools(session: Session) -> "list[SandboxFinding]":
     """Check the configured corpus, or a small world, through the server that is up, or one of its own."""
     from flows.ops.sandbox import small_world, some_sandbox
     from slmsearch.environments.searcher.indexed_corpus import open_indexed_corpus
     from slmsearch.extensions.sandbox.checks import check_tools
     from slmsearch.extensions.sandbox.client import with_token
-    from slmsearch.extensions.sandbox.sessions import IndexedCorpus
+    from slmsearch.extensions.sandbox.sessions import SessionCorpus
 
     config = small_world(session.config)
     opened = open_indexed_corpus(config)
-    indexed = IndexedCorpus(opened.corpus_digest, opened.index_key, config.retrieval.top_k)
+    indexed = SessionCorpus(opened.corpus_digest, opened.index_key, config.retrieval.top_k)
     with some_sandbox(session.config) as address:
         return check_tools(with_token(config).model_copy(update={"base_url": address}), indexed, opened.toolbox)
 
 
-def check_scripted_tools(session: Session) -> "list[Finding]":
+def check_scripted_tools(session: Session) -> "list[SandboxFinding]":
     """Check a server with scripted tools, in this process."""
     from flows.ops.sandbox import configured_engine
     from slmsearch.extensions.sandbox.checks import ScriptedTools, check_scripted

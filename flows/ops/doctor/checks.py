@@ -47,7 +47,7 @@ class Listener:
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
+class WatchedRuns:
     """An automation that waits for an event and acts when it does not come."""
 
     name: str
@@ -67,7 +67,7 @@ class PrefectFacts:
     """Of the pool."""
     taken_slots: Mapping[str, int] = field(default_factory=dict)
     """Of each global concurrency limit."""
-    watches: tuple[Watch, ...] = ()
+    watches: tuple[WatchedRuns, ...] = ()
     live_runs: int = 0
     """Flow runs that run."""
     scheduled: int = 0

@@ -12,7 +12,7 @@ import httpx
 import psutil
 from packaging.utils import canonicalize_name
 
-from flows.ops.doctor.checks import Facts, Listener, PrefectFacts, Watch
+from flows.ops.doctor.checks import Facts, Listener, PrefectFacts, WatchedRuns
 from flows.ops.up import POINTER, is_dead_pointer
 from flows.runtime.api import SERVER, client_of, find_up, record_files
 from flows.runtime.pool import POOL
@@ -118,11 +118,11 @@ def _ask_prefect(client: "SyncPrefectClient", address: str) -> PrefectFacts:
     )
 
 
-def _watch(automation: Any) -> Watch | None:
+def _watch(automation: Any) -> WatchedRuns | None:
     trigger = automation.trigger
     if getattr(trigger, "type", "") != "event" or str(getattr(trigger.posture, "value", trigger.posture)) != "Proactive":
         return None
-    return Watch(automation.name, tuple(sorted(trigger.expect)), trigger.within.total_seconds(), bool(automation.enabled))
+    return WatchedRuns(automation.name, tuple(sorted(trigger.expect)), trigger.within.total_seconds(), bool(automation.enabled))
 
 
 def _chroma_server(address: str) -> tuple[str, str]:

@@ -1,4 +1,5 @@
-"""A folder of somebody's own documents as pages: Markdown, text, reStructuredText, HTML, notebooks, office documents, the text of PDFs.
+"""Readers that turn a folder of documents into pages: Markdown, text, reStructuredText, HTML, notebooks, office documents, the text of
+PDFs.
 
-Headings become Markdown headings, so that they are sections. What is not taken is named with its reason, never an error of the whole.
+Headings become Markdown headings, so they begin sections. A file that cannot be read is listed with its reason and never fails the folder.
 """

@@ -1,4 +1,4 @@
-"""Boxes of a page of HTML as plain blocks: notes, layout tables, lists of sections; and words kept apart that only styles divide."""
+"""Boxes of an HTML page as plain blocks: notes, layout tables, lists of sections. Words that only styles separate get spaces."""
 
 import re
 
@@ -11,21 +11,21 @@ from slmsearch.corpus.documents.text import one_line
 NOTE_WORDS = frozenset(
     {"note", "warning", "tip", "caution", "important", "danger", "admonition", "hint", "attention", "callout", "alert", "sidebar", "notice"}
 )
-"""Words of classes of boxes whose heading is a label."""
+"""Words in the classes of boxes whose heading is a label."""
 _PLAIN = ("aside", "details", "summary", "figure", "header", "footer", "center", "address", "form", "fieldset", "legend",
     "main", "hgroup", "noscript", "menu", "dir", "search", "label", "option", "figcaption", "optgroup", "picture")  # fmt: skip
-"""Blocks that the converter takes for inline text."""
+"""Block elements that the converter treats as inline text."""
 _NOTE_TITLE = re.compile(r"^(?:admonition-title|admonition-heading|sidebar-title|topic-title|label)$")
 """Classes of titles of notes and of numbers of footnotes."""
 _MARK = re.compile(r"[\[(]?(?:\d{1,3}|[a-z]{1,2}|[*\u2020\u2021\u00a7]+)[\])]?", re.IGNORECASE)
 _BOXED = ("code", "kbd", "samp", "a", "span", "label", "button", "tt", "mark", "abbr", "small", "b", "strong")
-"""Inline elements that a page may set side by side as boxes."""
+"""Inline elements that pages may place side by side as boxes."""
 _CODE = ("pre", "code", "samp", "kbd")
 _INLINE_BLOCKS = frozenset({"p", "div", "ul", "ol", "li", "dl", "dt", "dd", "table", "pre", "blockquote", "section", "article", *HEADINGS})
 
 
 def plain_boxes(page: Inventory, part: Tag) -> None:
-    """Bring to plain paragraphs and headings what Markdown has no form for."""
+    """Replace elements without a Markdown form by plain paragraphs and headings."""
     for name in _PLAIN:
         for tag in page.all([name]):
             tag.name = "div" if name != "label" or tag.find_parent("p") is None else "span"
@@ -38,13 +38,13 @@ def plain_boxes(page: Inventory, part: Tag) -> None:
         _place_heading(heading)
     for quote in part.find_all("blockquote"):
         if quote.find("div", recursive=False) is not None and quote.find(["p", "cite"], recursive=False) is None:
-            quote.name = "div"  # docutils indents so
+            quote.name = "div"  # docutils' indentation
     for title in part.find_all(class_=_NOTE_TITLE):
         _label_note(title)
 
 
 def _gather_own_text(page: Inventory, section: Tag) -> None:
-    """Bring what a section says after its sections before them: below their headings it would be theirs."""
+    """Move a section's own text before its subsections: after them it would belong to the last one."""
     level = _level(section)
     children = [child for child in section.children if isinstance(child, Tag)] if level else []
     inner = next((child for child in children if _level(child) > level and page.letters(child) > page.letters(_first(child))), None)
@@ -60,13 +60,13 @@ def _first(section: Tag) -> Tag:
 
 
 def _level(section: Tag) -> int:
-    """Return the level of the heading that a section begins with; 0 where it begins otherwise."""
+    """Return the level of the heading that begins a section; 0 if another element begins it."""
     first = _first(section)
     return int(first.name[1]) if section.name in ("div", "section", "article") and first.name in HEADINGS else 0
 
 
 def _place_heading(heading: Tag) -> None:
-    """Keep a heading as one, with what is around it as blocks; that of a note or of a data table's cell becomes text."""
+    """Move a heading out of boxes, with its surroundings as blocks; turn the heading of a note or of a data table's cell into text."""
     if not heading.get_text(strip=True):
         heading.decompose()
         return
@@ -77,7 +77,7 @@ def _place_heading(heading: Tag) -> None:
         _label_note(heading)
         return
     for parent in list(heading.parents):
-        if parent.name == "table":  # of data: the others are blocks by now
+        if parent.name == "table":  # a data table: layout tables are blocks by now
             heading.name = "div"
             return
         if parent.name == "li":
@@ -89,14 +89,14 @@ def _place_heading(heading: Tag) -> None:
 
 
 def _to_divs(listed: Tag) -> None:
-    """Make blocks of a list and its items."""
+    """Convert a list and its items to blocks."""
     listed.name = "div"
     for item in listed.find_all("li", recursive=False):
         item.name = "div"
 
 
 def _note_of(heading: Tag) -> Tag | None:
-    """Return the note that a heading stands on top of."""
+    """Return the note that a heading is the title of."""
     for parent in heading.parents:
         if parent.name in ("body", "main", "article", "[document]", "td"):
             return None
@@ -121,7 +121,8 @@ def _label_note(title: Tag) -> None:
 
 
 def _is_layout(table: Tag) -> bool:
-    """Tell whether a table only places blocks: it says so, or has no headers and holds headings, tables, long code or one cell a row."""
+    """Return True for a table that only places blocks: it declares so, or has no headers and holds headings, tables, long code or one cell
+    a row."""
     if table.get("role") in ("presentation", "none"):
         return True
     if table.find("caption") is not None:
@@ -144,7 +145,7 @@ def _is_layout(table: Tag) -> bool:
 
 
 def _to_blocks(table: Tag) -> None:
-    """Make blocks of a table's rows and cells; tables in them stay."""
+    """Convert a table's rows and cells to blocks; nested tables stay."""
     for row in table.find_all("tr"):
         if row.find_parent("table") is table and row.find(_INLINE_BLOCKS) is None:
             row.name = "p"
@@ -161,7 +162,7 @@ def _nearest(tag: Tag, table: Tag) -> bool:
 
 
 def keep_apart(page: Inventory) -> None:
-    """Put spaces where only the layout separates words: line breaks, cells, boxes side by side; and brackets around marks of notes."""
+    """Insert spaces where only layout separates words: line breaks, cells, boxes side by side. Put brackets around marks of notes."""
     for tag in page.all(["br"]):
         if tag.find_parent("pre") is not None:
             tag.name, tag.string = "span", "\n"
@@ -199,7 +200,7 @@ def _separate(tag: Tag, following: Tag) -> None:
 
 
 def _bracket(tag: Tag, link: Tag) -> None:
-    """Write a mark that leads to a note of this page as [1]: it is no digit of the word before it."""
+    """Write a mark that links to a note of this page as [1], so that it is not read as a digit of the word before it."""
     text = tag.get_text().strip()
     if "#" in str(link["href"]) and text and _MARK.fullmatch(text) and text[0] not in "[(":
         tag.clear()
@@ -207,7 +208,7 @@ def _bracket(tag: Tag, link: Tag) -> None:
 
 
 def _write_formula(page: Inventory, math: Tag) -> None:
-    """Replace MathML by its TeX, where it comes with one; else its own text."""
+    """Replace MathML by its TeX if the page includes it, else by its text."""
     note = math.find("annotation", encoding="application/x-tex")
     text = note.get_text() if isinstance(note, Tag) else str(math.get("alttext", ""))
     if not text.strip():

@@ -1,7 +1,7 @@
-"""Values of a spreadsheet's cells as people see them: by number format, in full where only a narrow column would shorten them.
+"""Values of a spreadsheet's cells as people see them: by number format, and in full where a narrow column would shorten them.
 
-Dates are written year first where their format has year, month and day as numbers, as which of them comes first depends on who opens
-the file; other dates follow their format.
+A date whose format has year, month and day as numbers is written year first, since their order depends on the reader's locale. Other dates
+follow their format.
 """
 
 import re
@@ -19,21 +19,21 @@ _MARK = "\x00"
 
 
 class _Section(NamedTuple):
-    """One of a format's parts: for positive, negative numbers, zero."""
+    """Part of a number format: for positive numbers, negative numbers, or zero."""
 
     before: str
     after: str
     places: int | None
-    """Digits after the point; None for as many as there are."""
+    """Digits after the point; None for as many as the number has."""
     width: int
-    """Digits before it, at least."""
+    """Minimum number of digits before the point."""
     groups: bool
     scale: int
-    """Powers of ten by which it is divided."""
+    """Powers of ten by which the number is divided."""
 
 
 def show_value(value: object, code: str) -> str:
-    """Return a cell's value as its format shows it."""
+    """Return a cell's value in its number format."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -73,7 +73,7 @@ def _show_number(value: int | float | Decimal, code: str) -> str:
 
 
 def _general(number: Decimal) -> str:
-    """Return a number whole, with eleven digits where it has a fraction, as a wide column shows it."""
+    """Return an integer in full, any other number with eleven digits, as a wide column shows it."""
     if number == number.to_integral_value():
         return f"{number:.0f}" if number else "0"
     if abs(number) < Decimal("0.0001"):
@@ -84,7 +84,7 @@ def _general(number: Decimal) -> str:
 
 @lru_cache(maxsize=4096)
 def _sections(code: str) -> tuple[_Section | None, ...]:
-    """Return the parts of a number format; None for one that is shown as no format would be."""
+    """Return the parts of a number format; None for a part that formats like no format."""
     parts = [""]
     quoted = False
     escaped = False

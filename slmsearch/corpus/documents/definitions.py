@@ -1,7 +1,7 @@
 """Definition lists of a page: functions of a reference, options of a command, terms of a glossary.
 
-Those that can be linked to and have something to say become sections, one level below the heading they stand under; the others become
-paragraphs that begin with their term. What follows a list that became sections belongs to the heading above it, which is repeated there.
+Definitions with a link target and enough text become sections, one level below the heading above them. The others become paragraphs that
+begin with their term. Text after such a section belongs to the heading above the list, so that heading is repeated there.
 """
 
 from collections.abc import Iterator
@@ -14,23 +14,23 @@ from slmsearch.corpus.documents.inventory import HEADINGS
 from slmsearch.corpus.documents.text import one_line
 
 MIN_CHARS = 140
-"""Letters and digits that the definitions of consecutive lists must have on average to become sections."""
+"""Average number of letters and digits in the definitions of consecutive lists from which they become sections."""
 MIN_CHARS_AFTER = 60
-"""That a text after them must have to stand under the heading above them, not in the last of them."""
+"""Number of letters and digits in a following text from which the heading above the list is repeated."""
 INLINE = frozenset({"code", "a", "span", "em", "i", "b", "strong", "tt", "kbd", "samp", "var", "abbr"})
-"""What a definition may begin with on the line of its term."""
+"""Elements that may begin a definition on the line of its term."""
 MAX_NAME_CHARS = 80
-"""Of a heading; what a longer one ends in stays in its signature."""
+"""Maximum length of a heading, in characters; the rest of a longer one stays in its signature."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Heading:
-    """The heading that something stands under."""
+    """Heading above a definition list."""
 
     level: int
     name: str
     owner: str = ""
-    """The last part of the name of something defined, such as a class, whose own definitions are named after it."""
+    """Last part of the name of a defined object, such as a class; its own definitions are named after it."""
 
 
 def lift_definitions(part: Tag) -> None:
@@ -45,7 +45,7 @@ def lift_definitions(part: Tag) -> None:
         elif not tag.find_parent("dl"):
             current = _Heading(int(tag.name[1]), one_line(tag.get_text()))
     for first in waiting:  # outer lists before inner ones
-        if first.name != "dl":  # done with the one before it
+        if first.name != "dl":  # already part of the previous run
             continue
         run = list(_run(first))
         groups = [group for dl in run for group in _groups(dl)]
@@ -73,7 +73,7 @@ def lift_definitions(part: Tag) -> None:
 
 
 def _run(first: Tag) -> Iterator[Tag]:
-    """Yield a list and those that follow it with nothing in between."""
+    """Yield a list and the lists that follow it directly."""
     tag: PageElement | None = first
     while isinstance(tag, Tag) and tag.name == "dl":
         yield tag
@@ -81,7 +81,7 @@ def _run(first: Tag) -> Iterator[Tag]:
 
 
 def _following(tag: PageElement) -> PageElement | None:
-    """Return the next sibling that shows something."""
+    """Return the next sibling with visible text."""
     return next((sibling for sibling in tag.next_siblings if _letters(sibling)), None)
 
 
@@ -89,11 +89,11 @@ def _groups(dl: Tag) -> Iterator[tuple[list[Tag], list[Tag]]]:
     """Yield terms with the definitions that follow them."""
     terms, bodies = list[Tag](), list[Tag]()
     for tag in dl.find_all(["dt", "dd", "div"], recursive=False):
-        if tag.name == "div":  # HTML allows one around a group
+        if tag.name == "div":  # HTML allows a div around a group
             yield from _groups(tag)
         elif tag.name == "dd" and terms:
             bodies.append(tag)
-        elif tag.name == "dd":  # defines nothing
+        elif tag.name == "dd":  # without a term
             tag.name = "div"
         else:
             if bodies:
@@ -105,14 +105,14 @@ def _groups(dl: Tag) -> Iterator[tuple[list[Tag], list[Tag]]]:
 
 
 def _name(term: Tag) -> str:
-    """Return what a term is called: of a signature (as Sphinx marks it up) the name alone."""
+    """Return the name of a term; of a signature (in Sphinx's mark-up), only the name."""
     named = term.find_all(class_=["sig-prename", "sig-name"])
     text = one_line("".join(tag.get_text() for tag in named) if named else term.get_text())
     return text if len(text) <= MAX_NAME_CHARS else one_line(text.partition("(")[0])[:MAX_NAME_CHARS]
 
 
 def _lift(terms: list[Tag], name: str, heading: Tag) -> None:
-    """Put a heading before terms; those that say more than the name become paragraphs."""
+    """Insert a heading before terms; terms with more than the name become paragraphs."""
     terms[0].insert_before(heading)
     for term in terms:
         signature = one_line(term.get_text())
@@ -125,7 +125,7 @@ def _lift(terms: list[Tag], name: str, heading: Tag) -> None:
 
 
 def _flatten(terms: list[Tag], bodies: list[Tag]) -> None:
-    """Put the terms before the text that defines them."""
+    """Insert the terms before the text that defines them."""
     name = ", ".join(filter(None, (one_line(term.get_text()) for term in terms)))
     body = next((body for body in bodies if _letters(body)), None)
     if body is None:
@@ -146,7 +146,7 @@ def _flatten(terms: list[Tag], bodies: list[Tag]) -> None:
 
 
 def _go_on_after(last: Tag, part: Tag, heading: _Heading) -> None:
-    """Repeat a heading before text of some length that follows lifted definitions under it."""
+    """Repeat a heading before text of some length that follows definitions turned into sections."""
     here: Tag = last
     following = _following(here)
     while following is None and here.parent is not None and here.parent is not part and here.parent.name not in ("dd", "dl", "body"):

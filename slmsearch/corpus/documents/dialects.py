@@ -1,4 +1,4 @@
-"""What tongues of Markdown add to it, as plain Markdown: Obsidian, mdBook, Hugo, Jekyll, MkDocs, Docusaurus, MyST, kramdown, MDX."""
+"""Dialects of Markdown, converted to plain Markdown: Obsidian, mdBook, Hugo, Jekyll, MkDocs, Docusaurus, MyST, kramdown, MDX."""
 
 import html
 import re
@@ -9,12 +9,12 @@ from slmsearch.corpus.documents.text import escape_heading, fenced
 from slmsearch.corpus.sections import is_fence_end, read_fence
 
 Dropped = tuple[str, str]
-"""Kind and text of what was left out."""
+"""Kind and text of an omitted part."""
 Include = Callable[[str], str | None]
-"""Returns the text of a file beside the document; None where it is not in the folder."""
+"""Function that returns the text of a file beside the document; None if the folder does not hold it."""
 SHOWN_CHARS = 200
 MAX_INCLUDED = 200
-"""Files that one document may include."""
+"""Maximum number of files that one document may include."""
 _INCLUDE = re.compile(r"\{\{\s*#(?:include|rustdoc_include|playground|rust_playground)\s+([^\s{}]+)[^{}]*\}\}")
 _MDBOOK = re.compile(r"\{\{\s*#[a-z_]+[^{}]*\}\}")
 _COMMENT = re.compile(r"(`[^`\n]*`)|<!--.*?-->", re.DOTALL)
@@ -41,12 +41,12 @@ _STRETCHED = re.compile(
     r"\{\{\s?[<%](?!\s?/?\*)[^{}\n]*\n[^{}]{0,1000}[>%]\s?\}\}"
     r"|</?[A-Za-z][\w.:-]*(?:\s+[\w:@.-]+(?:\s*=\s*(?:\"[^\"<>]*\"|'[^'<>]*'|[^\s\"'<>=`]+))?)*\s*/?>"
 )
-"""A shortcode over several lines, or a tag."""
+"""Shortcode over several lines, or a tag."""
 _OPEN_MARK = re.compile(r"(?:<|\{\{)[^<>{}\n]*\n")
 _BLOCK_MARK = re.compile(r"```|~~~|^\s*(?:!!!|\?\?\?|===|:::)")
 _BLOCK_ID = re.compile(r"(?:^|\s+)\^(?=[\d-]*[A-Za-z])[A-Za-z\d-]{2,}\s*$")
 _MARK = re.compile(r"[\[{<&^]|^\(|[tT][oO][cC]")
-"""What a line has that is not plain."""
+"""Characters that mark a line as not plain."""
 _SHOWN = re.compile(r"\b(?:caption|title|text|label|summary)\s*=\s*(?:\"(?![a-z]+:)([^\"]+)\"|'(?![a-z]+:)([^']+)')")
 _TERM = re.compile(r"\s*[\w-]*(?:term|gloss|abbr)[\w-]*\s+\"?([^\"=/]+?)\"?[\s/]*")
 _VERSION = re.compile(r"\s*([a-z][a-z-]*)\s+\"?(v?\d+(?:\.\d+)+)\"?[\s/]*")
@@ -75,7 +75,7 @@ _IMAGE_SUFFIX = re.compile(r"\.(?:png|jpe?g|gif|svg|webp|bmp|pdf|mp[34]|webm|wav
 
 
 def convert_blocks(text: str, include: Include, dropped: list[Dropped], is_mdx: bool) -> str:
-    """Convert what is written over several lines: included files, comments, directives, notes, tabs."""
+    """Convert constructs over several lines: included files, comments, directives, notes, tabs."""
     if "{{" in text or "{%" in text:
         text = _with_included(text, include, dropped)
     if _OPEN_MARK.search(text):
@@ -97,7 +97,7 @@ def _on_one_line(mark: re.Match[str]) -> str:
 
 
 def _with_targets(text: str) -> str:
-    """Write links by reference, whose definitions stand elsewhere, as links."""
+    """Replace links by reference, whose definitions are elsewhere, by inline links."""
     targets: dict[str, str] = {}
     for line in text.split("\n"):
         if found := _DEFINITION.fullmatch(line):
@@ -131,13 +131,13 @@ def _with_included(text: str, include: Include, dropped: list[Dropped]) -> str:
 
 
 def _paired_code(pair: re.Match[str]) -> str:
-    """Return what stands between two shortcodes for code as a block of it."""
+    """Return the text between two shortcodes for code as a code block."""
     code, language = pair[3] if pair[3] is not None else pair[6], pair[2] or pair[5] or ""
     return f"\n{fenced(code.strip(chr(10)), language if language.isalnum() else '')}\n" if code.strip() else ""
 
 
 def _wanted_part(text: str, wanted: list[str]) -> str:
-    """Return the part of an included file between its anchors, or its lines from and to, from 1."""
+    """Return the part of an included file between its anchors, or between two line numbers that count from 1."""
     if not wanted or not any(wanted):
         return text
     if wanted[0] and not wanted[0].isdigit():
@@ -149,7 +149,7 @@ def _wanted_part(text: str, wanted: list[str]) -> str:
 
 
 def _outside_code(text: str, change: Callable[[str], str]) -> str:
-    """Change the parts of a text that are not between code fences."""
+    """Apply a change to the parts of a text outside code fences."""
     if "```" not in text and "~~~" not in text:
         return change(text)
     made, waiting, fence = list[str](), list[str](), ""
@@ -168,7 +168,7 @@ def _outside_code(text: str, change: Callable[[str], str]) -> str:
 
 
 def _unfenced_directives(lines: list[str]) -> Iterator[str]:
-    """Yield lines with MyST's directives, MkDocs' notes and tabs and `:::` containers as plain blocks."""
+    """Yield lines in which MyST's directives, MkDocs' notes and tabs and `:::` containers are plain blocks."""
     number = 0
     while number < len(lines):
         line = lines[number]
@@ -196,7 +196,7 @@ def _unfenced_directives(lines: list[str]) -> Iterator[str]:
 
 
 def _as_code(line: str, mark: re.Match[str], body: list[str], directive: re.Match[str] | None, closing: list[str]) -> Iterator[str]:
-    """Yield a block of code; one of a directive without its options."""
+    """Yield a code block; a directive loses its options."""
     if directive is None:
         yield from (line, *body, *closing)
         return
@@ -239,7 +239,7 @@ def _indented_end(lines: list[str], start: int, indent: int) -> int:
 
 
 def _without_modules(lines: list[str], dropped: list[Dropped]) -> Iterator[str]:
-    """Yield lines of MDX without what it imports and exports; components leave their label and their text."""
+    """Yield the lines of MDX without imports and exports; components leave their label and text."""
     fence = ""
     for line in lines:
         mark = read_fence(line)
@@ -261,7 +261,7 @@ def _label(tag: re.Match[str]) -> str:
 
 
 def convert_lines(lines: list[str], dropped: list[Dropped], is_site: bool) -> list[str]:
-    """Convert lines that hold neither headings nor code, each on its own."""
+    """Convert lines without headings and code, one by one."""
     made = []
     for line in lines:
         if not _MARK.search(line):
@@ -295,18 +295,18 @@ def _convert_part(text: str, dropped: list[Dropped], is_site: bool) -> str:
 
 
 def _character(entity: re.Match[str]) -> str:
-    """Return what an entity stands for; a bar would end a cell of a table, and a line's first `#` begin a heading."""
+    """Return the character of an entity; escape a bar, which would end a table cell, and a `#` that would begin a heading."""
     character = html.unescape(entity[0]).replace("\u00a0", " ")
     return f"\\{character}" if character == "|" else character
 
 
 def without_shortcodes(text: str, dropped: list[Dropped]) -> str:
-    """Return a text with what its shortcodes say."""
+    """Replace the shortcodes of a text by their visible text."""
     return _outside_spans(text, lambda part: _SHORTCODE.sub(lambda found: _shortcode(found, dropped), part)) if "{" in text else text
 
 
 def _shortcode(code: re.Match[str], dropped: list[Dropped]) -> str:
-    """Return what a shortcode says in its arguments: a caption, a term, since when something is; one that says nothing is dropped."""
+    """Return the text in a shortcode's arguments: a caption, a term, a version. A shortcode without text is dropped."""
     inside = code[2] or code[3] or ""
     shown = [double or single for double, single in _SHOWN.findall(inside)]
     if found := _TERM.fullmatch(inside):
@@ -319,7 +319,7 @@ def _shortcode(code: re.Match[str], dropped: list[Dropped]) -> str:
 
 
 def _outside_spans(line: str, change: Callable[[str], str]) -> str:
-    """Change what is not code within a line; the text of a MyST role is no code."""
+    """Apply a change to the parts of a line outside code; the text of a MyST role is not code."""
     if "`" not in line:
         return change(line)
     parts = re.split(r"((?<!`)(`+)(?!`).{1,2000}?(?<!`)\2(?!`))", _ROLE.sub(r"\1", line) if "{" in line else line)

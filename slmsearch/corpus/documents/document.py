@@ -1,23 +1,23 @@
-"""What readers of all formats return."""
+"""Result type of the readers of all formats."""
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 MAX_CHARS = 20_000_000
-"""Of one document."""
+"""Maximum length of one document, in characters."""
 
 
 class Document(NamedTuple):
-    """What a file says."""
+    """Text and metadata of a file."""
 
     title: str
-    """The document's own, as its format gives it; empty where it gives none."""
+    """Title that the format gives the document; empty if there is none."""
     content: str
-    """Markdown; what starts with `#` is a heading."""
+    """Markdown; every line that starts with `#` is a heading."""
     metadata: Mapping[str, Any] = MappingProxyType({})
-    """What else it says of itself, as JSON has it: `date`, `tags` ..."""
+    """Further metadata as JSON: `date`, `tags` ..."""
     dropped: Sequence[Sequence[str]] = ()
-    """What was left out of it on purpose: kind (`navigation`, `hidden sheet` ...) and text."""
+    """Parts that were left out on purpose: kind (`navigation`, `hidden sheet` ...) and text."""
     full_title: str = ""
-    """The title with the name of its site, where the format gives one that may have it."""
+    """Title with the name of its site, if the format has one."""

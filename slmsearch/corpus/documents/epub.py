@@ -1,4 +1,4 @@
-"""EPUB books as Markdown: the chapters in the order of reading, each read as a page of HTML is."""
+"""EPUB books as Markdown: the chapters in reading order, each read as an HTML page."""
 
 import io
 import posixpath
@@ -15,7 +15,7 @@ from slmsearch.corpus.documents.text import checked_text, one_line
 
 CONTAINER, ENCRYPTION = "META-INF/container.xml", "META-INF/encryption.xml"
 _FONTS = ("http://www.idpf.org/2008/embedding", "http://ns.adobe.com/pdf/enc#RC")
-"""What only hides fonts."""
+"""Encryption methods that only hide fonts."""
 _PAGES = ("application/xhtml+xml", "text/html", "application/x-dtbook+xml")
 
 
@@ -23,7 +23,7 @@ def epub_to_markdown(data: bytes) -> Document:
     """Convert a book.
 
     Raises:
-        NotTakenError: it is no EPUB, is encrypted, or has no text.
+        NotTakenError: the file is no EPUB, is encrypted, or has no text.
     """
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         _check_open(archive)
@@ -63,7 +63,7 @@ def _parse(archive: zipfile.ZipFile, name: str) -> ElementTree.Element:
 
 
 def _find(root: ElementTree.Element, name: str) -> list[ElementTree.Element]:
-    """Return the elements with a name, whatever their namespace."""
+    """Return the elements with a name, in any namespace."""
     return [element for element in root.iter() if isinstance(element.tag, str) and element.tag.rpartition("}")[2] == name]
 
 
@@ -75,7 +75,7 @@ def _check_open(archive: zipfile.ZipFile) -> None:
 
 
 def _spine(package: ElementTree.Element, folder: str) -> Iterator[tuple[str, bool]]:
-    """Yield the files of the chapters, and whether one is the contents."""
+    """Yield the files of the chapters, each with True for the table of contents."""
     items = {item.get("id"): item for item in _find(package, "item")}
     seen = set[str]()
     for reference in _find(package, "itemref"):

@@ -1,7 +1,7 @@
 """A folder of documents as pages, in the order of their paths.
 
-The page id is the path from the folder without its suffix, lower case, `_` for white space. Where files of several formats would
-share one, Markdown comes to it first, then text, HTML, PDF, office, notebooks; the others' ids keep their suffix (`a.html`).
+The page id is the path from the folder without its suffix, lower case, with `_` for white space. If files of several formats would share an
+id, the first of Markdown, text, HTML, PDF, office, notebooks takes it; the others keep their suffix (`a.html`).
 """
 
 import itertools
@@ -35,29 +35,29 @@ from slmsearch.corpus.pages import Page
 from slmsearch.errors import CorpusError
 
 MAX_FILE_MB = 50.0
-"""Larger files are not opened; in millions of bytes: they are dumps and archives, not documents."""
+"""Size limit in millions of bytes. Larger files are not opened: they are dumps and archives, not documents."""
 TIMEOUT_S = 120.0
-"""Time one document may take; a PDF of a thousand pages takes about a minute."""
+"""Time limit per document, in seconds; a PDF of a thousand pages takes about a minute."""
 SHOWN_CHARS = 200
-"""Of what was dropped."""
+"""Number of characters shown of a dropped part."""
 _SPHINX_SOURCE = re.compile(r"(.*/)?_sources/(.+?)(?:\.rst|\.md|\.ipynb)?(?:\.txt)?")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]+")
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A file or folder that was found."""
+    """File or folder found in a listing."""
 
     path: Path
     place: str
-    """From the folder, with `/`; bytes that are no UTF-8 as surrogates."""
+    """Path from the folder, with `/`; bytes that are not UTF-8 are surrogates."""
     reason: Reason | None = None
-    """Why it is not taken, as far as that is known without opening it."""
+    """Reason to leave it out, as far as it is known without opening the file."""
     detail: str = ""
 
 
 def list_folder(folder: Path) -> list[Entry]:
-    """List everything in a folder by path; links to folders and hidden folders are entries, but not entered."""
+    """List all entries of a folder by path; links to folders and hidden folders are listed, but not entered."""
     found: list[Entry] = []
 
     def refuse(error: OSError) -> None:
@@ -78,13 +78,13 @@ def list_folder(folder: Path) -> list[Entry]:
 
 
 def _made_page(place: str) -> str | None:
-    """Return the page that Sphinx made from a file that it laid beside its pages."""
+    """Return the page that Sphinx made from a source file that it placed beside its pages."""
     found = _SPHINX_SOURCE.fullmatch(place)
     return f"{found[1] or ''}{found[2]}.html" if found else None
 
 
 def _entry(path: Path, root: Path) -> Entry | None:
-    """Look at a path; None for a folder to enter."""
+    """Return the entry of a path; None for a folder to enter."""
     place = path.relative_to(root).as_posix()
     if path.name.startswith("."):
         return Entry(path, place, Reason.HIDDEN)
@@ -109,32 +109,32 @@ def _entry(path: Path, root: Path) -> Entry | None:
 
 
 def _leads_inside(link: Path, root: Path) -> bool:
-    """Say whether a link to a file ends in the folder, at a file that is not hidden."""
+    """Return True if a link to a file ends inside the folder, at a file that is not hidden."""
     target, inside = link.resolve(), root.resolve()
     return target.is_relative_to(inside) and not any(part.startswith(".") for part in target.relative_to(inside).parts)
 
 
 class Reading(NamedTuple):
-    """What a folder says."""
+    """Pages of a folder and the files left out."""
 
     pages: list[Page]
     skipped: list[Skipped]
-    """Files and folders that were not taken."""
+    """Files and folders that were left out."""
     dropped: list[Dropped]
-    """What was left out of the pages' texts."""
+    """Parts that were left out of the pages' texts."""
 
 
 def read_folder(folder: Path, memory: Path | None = None, parsers: str = "", progress: Callable[[int, int], None] | None = None) -> Reading:
-    """Read the documents of a folder, all in the order of paths; hidden files and folders are left out.
+    """Read the documents of a folder in the order of paths; hidden files and folders are left out.
 
     Args:
-        folder: that holds them.
-        memory: file with what parsers made of them; what is in it is not parsed again, and then it holds what is there now.
-        parsers: key of the parsers; what others made is not taken.
-        progress: told the files that were looked at, and their number.
+        folder: folder of documents.
+        memory: cache file of parsed documents; known documents are not parsed again, and the file is updated.
+        parsers: key of the parsers; results of others are ignored.
+        progress: called with the number of files read and of all files.
 
     Raises:
-        CorpusError: the folder itself cannot be read, or `memory` not be written.
+        CorpusError: the folder cannot be read, or `memory` cannot be written.
     """
     entries = list_folder(folder)
     found: list[tuple[Entry, Document]] = []
@@ -165,7 +165,7 @@ def read_folder(folder: Path, memory: Path | None = None, parsers: str = "", pro
 
 
 def _make_pages(found: list[tuple[Entry, Document]], ids: Mapping[str, str]) -> tuple[list[Page], list[Dropped]]:
-    """Make the pages of documents: what they repeat goes, and no two have the same title."""
+    """Build the pages of documents: repeated blocks are dropped, and titles become unique."""
     places = [printable(entry.place) for entry, _ in found]
     contents, repeated = drop_repeated([document.content for _, document in found], places)
     listed = listed_titles(dict(zip(places, contents, strict=True)))
@@ -187,10 +187,10 @@ def _content_name(path: Path, root: Path) -> str:
 
 
 def read_text(path: Path, root: Path, process: ReadingProcess) -> Document:
-    """Read plain text or what is marked up; whatever takes a guess or a parser is read in the process.
+    """Read plain text here; read files that need a parser or a guessed encoding in the process.
 
     Raises:
-        NotTakenError: it cannot be read.
+        NotTakenError: the file cannot be read.
     """
     try:
         text = decode_utf8(read_inside(path, root))
@@ -204,7 +204,7 @@ def read_text(path: Path, root: Path, process: ReadingProcess) -> Document:
 
 
 def make_ids(places: list[str]) -> dict[str, str]:
-    """Give each file its own page id, whatever the order in which they are listed."""
+    """Return a unique page id for each file, independent of the order of the list."""
     rivals: dict[str, list[str]] = defaultdict(list)
     for place in places:
         rivals[_plain_id(os.path.splitext(place)[0])].append(place)

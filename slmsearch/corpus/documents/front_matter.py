@@ -1,4 +1,4 @@
-"""What a text file says of itself before its text: YAML, TOML or JSON between marks, lines of Pandoc, or fields as in a mail."""
+"""Metadata at the start of a text file: YAML, TOML or JSON between marks, lines of Pandoc, or fields as in a mail."""
 
 import datetime
 import json
@@ -25,17 +25,17 @@ NAMES = {
     "published": "date",
     "authors": "author",
 }
-"""Other names of what is known under one."""
+"""Other names of fields, with the name that is stored."""
 KEPT = ("title", "date", "tags", "author", "description", "status", "lang", "aliases", "updated", "lastmod")
 FEWEST_FIELDS = 2
 MAX_C_CHARS = 3000
-"""Of front matter that the parser in C reads."""
+"""Maximum length of front matter for the C parser, in characters."""
 MAX_CHARS, MAX_ITEMS = 500, 50
-"""Of one value; of one list."""
+"""Maximum length of a value, in characters; maximum number of items of a list."""
 
 
 class FrontMatter(NamedTuple):
-    """A text, and what stood before it."""
+    """Text without its front matter, and the metadata from it."""
 
     title: str
     metadata: dict[str, Any]
@@ -44,7 +44,7 @@ class FrontMatter(NamedTuple):
 
 
 def split_front_matter(text: str) -> FrontMatter:
-    """Split off front matter; what cannot be parsed is read line by line, and is no text either."""
+    """Split off front matter; if it cannot be parsed, read it line by line and still leave it out of the text."""
     for mark, parse in ((_YAML, _load_yaml), (_TOML, tomllib.loads)):
         found = mark.match(text)
         if found is None:
@@ -69,7 +69,7 @@ def split_front_matter(text: str) -> FrontMatter:
 
 
 def _load_yaml(text: str) -> Any:
-    """Load YAML, by the parser in C where there is one, ten times as fast; it has no limit of depth, and a short text no such depth."""
+    """Load YAML with the C parser if available, ten times as fast. It does not limit depth, so it reads only short texts."""
     kind = getattr(yaml, "CSafeLoader", yaml.SafeLoader) if len(text) < MAX_C_CHARS else yaml.SafeLoader
     loader = kind(text)
     try:
@@ -79,7 +79,7 @@ def _load_yaml(text: str) -> Any:
 
 
 def split_fields(text: str) -> FrontMatter:
-    """Split off fields as in the head of a mail, of which one is the title: `Title: Style guide`, and a blank line after the last."""
+    """Split off fields as in the head of a mail, one of them the title: `Title: Style guide`, with a blank line after the last."""
     lines = text.lstrip("\n").split("\n")
     fields: dict[str, str] = {}
     name, end = "", 0
@@ -98,7 +98,7 @@ def split_fields(text: str) -> FrontMatter:
     numbered = next((f"{key.upper()} {value}" for key, value in fields.items() if key in ("pep", "rfc", "dep") and value.isdigit()), "")
     if not numbered:
         return made
-    return made._replace(metadata=made.metadata | {"number": numbered}, rest=f"{numbered}\n\n{made.rest}")  # what others call it by
+    return made._replace(metadata=made.metadata | {"number": numbered}, rest=f"{numbered}\n\n{made.rest}")  # the number that others cite
 
 
 def _made(fields: dict[Any, Any], rest: str) -> FrontMatter:
@@ -119,7 +119,7 @@ def _made(fields: dict[Any, Any], rest: str) -> FrontMatter:
 
 
 def _plain(value: object) -> Any:
-    """Bring a value to JSON: text, numbers, and lists of them; anything deeper is left out."""
+    """Convert a value to JSON: text, numbers, and lists of them; deeper values are left out."""
     if isinstance(value, datetime.date | datetime.time):
         return value.isoformat()
     if isinstance(value, str):

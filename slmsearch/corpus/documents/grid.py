@@ -1,4 +1,4 @@
-"""Tables of HTML as tables of Markdown: each cell that spans several rows or columns stands in all of them, under its headers."""
+"""HTML tables as Markdown tables: a cell that spans rows or columns is repeated in all of them, under its headers."""
 
 from collections.abc import Callable, Sequence
 
@@ -9,11 +9,11 @@ from slmsearch.corpus.documents.tables import grid_to_markdown
 
 _ROWS, _CELLS = ("thead", "tbody", "tfoot", "tr"), ("td", "th", "caption", "colgroup", "col")
 MAX_CELLS = 200_000
-"""Of a table with its spans filled; in a larger one nothing spans."""
+"""Maximum number of cells after spans are filled; in a larger table spans are ignored."""
 
 
 def write_table(table: Tag, text_of: Callable[[Tag], str]) -> str:
-    """Write a table: its caption, a row of headers, and the rows; what is one row or one column is paragraphs."""
+    """Write a table: its caption, a header row, and the rows; a table of one row or one column becomes paragraphs."""
     captions = [" ".join(text_of(caption).split()) for caption in table.find_all("caption", recursive=False)]
     rows = _rows(table)
     titles, grid, headers = _split_titles(_fill(rows, text_of), _count_headers(rows), rows)
@@ -23,7 +23,7 @@ def write_table(table: Tag, text_of: Callable[[Tag], str]) -> str:
     filled = [[cell for cell in row if cell] for row in grid]
     if sum(map(bool, filled)) < 2 or max(map(len, filled), default=0) < 2:
         paragraphs = [" | ".join(cells) for cells in filled]
-    elif not headers and "(" in grid[0] and any(")" in row for row in grid):  # a signature, aligned
+    elif not headers and "(" in grid[0] and any(")" in row for row in grid):  # an aligned signature
         paragraphs = [f"`{' '.join(cell for cells in filled for cell in cells)}`"]
     else:
         paragraphs = [grid_to_markdown(grid, headers)]
@@ -31,7 +31,7 @@ def write_table(table: Tag, text_of: Callable[[Tag], str]) -> str:
 
 
 def _rows(table: Tag) -> list[list[Tag]]:
-    """Return the cells of a table's own rows; cells outside of a row are one."""
+    """Return the cells of a table's own rows; cells outside of a row form one."""
     rows, waiting = [], [table]
     while waiting:
         tag = waiting.pop()
@@ -43,7 +43,7 @@ def _rows(table: Tag) -> list[list[Tag]]:
 
 
 def _strays(table: Tag) -> list[str]:
-    """Return what stands in a table and in none of its cells, as broken pages have it."""
+    """Return the text in a table outside its cells, as broken pages have it."""
     found, waiting = [], [table]
     while waiting:
         for child in waiting.pop(0).children:
@@ -57,7 +57,7 @@ def _strays(table: Tag) -> list[str]:
 
 
 def _count_headers(rows: Sequence[Sequence[Tag]]) -> int:
-    """Return how many rows at the top are headers: those of `<thead>`, else those with header cells of columns alone."""
+    """Return the number of header rows at the top: those of `<thead>`, else rows with header cells of columns alone."""
     count = 0
     for row in rows:
         in_head = row[0].find_parent(["thead", "tbody", "table"])
@@ -94,7 +94,7 @@ def _fill(rows: Sequence[Sequence[Tag]], text_of: Callable[[Tag], str]) -> list[
 
 
 def _split_titles(grid: list[list[str]], header_rows: int, rows: Sequence[Sequence[Tag]]) -> tuple[list[str], list[list[str]], int]:
-    """Take rows of one cell across the table: above all others they are its title; below, the text stands once."""
+    """Split off rows of one cell across the table: above all others they are its title; below, their text is written once."""
     width = max(map(len, grid), default=0)
     titles = list[str]()
     for number, row in enumerate(rows):

@@ -34,7 +34,7 @@ EMPTY = Cell("")
 
 
 @dataclass(slots=True)
-class Block:
+class SheetBlock:
     """A table with the lines above and below it; without rows only lines."""
 
     above: list[str] = field(default_factory=list)
@@ -60,7 +60,7 @@ def guess_value(text: str) -> bool:
     return len(text) <= HEADER_CHARS and _VALUE.fullmatch(text) is not None
 
 
-def find_blocks(rows: Sequence[Sequence[Cell]], has_names: bool = False) -> list[Block]:
+def find_blocks(rows: Sequence[Sequence[Cell]], has_names: bool = False) -> list[SheetBlock]:
     """Find the tables of a grid, from above, and those beside each other from the left.
 
     Empty rows end a table, unless what follows goes on without headers of its own. An empty column ends one where what stands to the
@@ -70,7 +70,7 @@ def find_blocks(rows: Sequence[Sequence[Cell]], has_names: bool = False) -> list
         rows: of cells.
         has_names: whether the first row of a table is one of headers where nothing speaks against it.
     """
-    blocks: list[Block] = []
+    blocks: list[SheetBlock] = []
     end = 0
     for start, region in _regions(rows):
         before = blocks[-1] if blocks and start - end <= 1 else None
@@ -146,7 +146,7 @@ def _line(row: Sequence[Cell]) -> str:
     return row[_first(row)].text
 
 
-def _peel(part: list[list[Cell]], left: int, top: int, before: Block | None) -> Iterator[Block]:
+def _peel(part: list[list[Cell]], left: int, top: int, before: SheetBlock | None) -> Iterator[SheetBlock]:
     """Yield the table of a part with the lines around it; several where lines inside stand over what follows as the first line does."""
     first = next((at for at, row in enumerate(part) if not _is_line(row)), len(part))
     lead = _first(part[first - 1]) if first else before.lead - left if before is not None else -1
@@ -170,7 +170,7 @@ def _find_captions(part: Sequence[Sequence[Cell]], first: int, lead: int) -> lis
     return found[::-1]
 
 
-def _read_block(part: list[list[Cell]], left: int, top: int, lead: int) -> Block:
+def _read_block(part: list[list[Cell]], left: int, top: int, lead: int) -> SheetBlock:
     first, last = 0, len(part)
     while first < last and _is_line(part[first]):
         first += 1
@@ -183,7 +183,7 @@ def _read_block(part: list[list[Cell]], left: int, top: int, lead: int) -> Block
     rows = [_single(row) if _is_line(row) else row for row in part[first:last]]
     numbers = list(range(top + first, top + last))
     below = [_line(row) for row in part[last:]]
-    return Block(
+    return SheetBlock(
         list(_texts(part[:first])), rows, 0, below, left, numbers, top, caption, left + lead if rows and lead >= 0 else -1, is_caption
     )
 
@@ -227,14 +227,14 @@ def _single(row: Sequence[Cell]) -> list[Cell]:
     return [cell if column == at else EMPTY for column, cell in enumerate(row)]
 
 
-def _goes_on(before: Block, block: Block) -> bool:
+def _goes_on(before: SheetBlock, block: SheetBlock) -> bool:
     if not before.rows or not block.rows or before.below or block.above or count_headers(block.rows):
         return False
     ends = (before.left + max(map(len, before.rows)), block.left + max(map(len, block.rows)))
     return before.left <= block.left and ends[1] <= ends[0] and 2 * (ends[1] - block.left) > ends[0] - before.left
 
 
-def _join(before: Block, block: Block) -> None:
+def _join(before: SheetBlock, block: SheetBlock) -> None:
     shift = [EMPTY] * (block.left - before.left)
     before.rows += [[*shift, *row] for row in block.rows]
     before.numbers += block.numbers

@@ -1,7 +1,7 @@
-"""HTML to Markdown: headings, paragraphs, lists, tables and code stay, everything around the text goes.
+"""HTML to Markdown: headings, paragraphs, lists, tables and code stay; navigation around the text is dropped.
 
-Links and emphasis lose their marks: a small model that answers with the bare fact would copy them. So does code in a heading: its
-section id would hold them.
+Links and emphasis lose their marks: a small model that answers with the bare fact would copy them. So does code in a heading: its section
+id would contain them.
 """
 
 import re
@@ -33,29 +33,29 @@ from slmsearch.corpus.documents.text import (
 )
 
 MAX_DEPTH = 400
-"""Elements inside each other; the parser takes quadratic time for more."""
+"""Maximum nesting depth of elements; the parser takes quadratic time for more."""
 STRIPPED = ["a", "b", "strong", "i", "em", "u", "img", "video", "audio", "picture", "del", "s", "mark", "q", "kbd", "samp", "sub"]
 _HEADING, _FENCE = "\x01", "\x02"
-"""Stand before the lines that are meant as headings and fences until all others are escaped; no text holds them."""
+"""Marks before lines that are headings and fences, until all other lines are escaped; they occur in no text."""
 _INTERNAL_DTD = re.compile(r"(?:\s|<\?[^>]*>)*<!DOCTYPE[^<>\[]*\[(.*?)\]\s*>", re.IGNORECASE | re.DOTALL)
 _CROSSED_HEADING = re.compile(r"(<h([1-6])\b[^<>]*>)((?:(?!</?h[1-6]\b)[^\x00]){0,2000})</h(?!\2)[1-6]\s*>", re.IGNORECASE)
-"""A heading that an end of another level ends, as HTML has it and lxml does not."""
+"""Heading closed by an end tag of another level, which HTML accepts and lxml does not."""
 _DECLARED_ENTITY = re.compile(r"<!ENTITY\s+([^\s%&;\"']+)", re.IGNORECASE)
 _ENTITY = re.compile(r"&([^\s&;]{1,100};)")
 _NO_WIDTH = {0x200B: None, 0xAD: None, 0x2060: None, 0xFEFF: None, 0xA0: " "}
-"""Marks of where a word may be divided, and spaces that are as wide as others."""
+"""Marks of possible word breaks, and no-break spaces."""
 _EXPONENT = re.compile(r"-?(?:\d+|[a-z])")
 _BLANK_LINES = re.compile(r"\n{3,}")
 
 
 class _Converter(MarkdownConverter):
-    """Marks what it means as a heading or a fence."""
+    """Converter that marks its headings and fences."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self._cells: dict[int, str] = {}
         self._numbers: dict[int, int] = {}
-        """The next of each ordered list."""
+        """Next number of each ordered list."""
 
     def convert_hN(self, n: int, el: Any, text: str, parent_tags: Any) -> str:
         title = one_line(text)
@@ -66,7 +66,7 @@ class _Converter(MarkdownConverter):
 
     def convert_pre(self, el: Any, text: str, parent_tags: Any) -> str:
         code = text.strip("\n")
-        if "_inline" in parent_tags:  # of a table, which has no room for lines
+        if "_inline" in parent_tags:  # in a table cell, which has only one line
             return f" {one_line(code)} "
         if not code.strip():
             return ""
@@ -80,7 +80,7 @@ class _Converter(MarkdownConverter):
         item = text.strip()
         if not item:
             return "\n"
-        if "_inline" in parent_tags:  # of a cell
+        if "_inline" in parent_tags:  # in a cell
             return f" {item}; "
         bullet = "- "
         if el.parent is not None and el.parent.name == "ol":
@@ -107,16 +107,16 @@ class _Converter(MarkdownConverter):
         return text
 
     def convert_table(self, el: Any, text: str, parent_tags: Any) -> str:
-        if "_inline" in parent_tags:  # in a cell of another one
+        if "_inline" in parent_tags:  # in a cell of another table
             return f" {text} "
         return f"\n\n{write_table(el, lambda cell: self._cells.get(id(cell), ''))}\n\n"
 
 
 def html_to_markdown(data: bytes) -> Document:
-    """Convert a page of HTML; the title is empty where it has none.
+    """Convert an HTML page; a page without a title gets an empty one.
 
     Raises:
-        NotTakenError: it holds no text, or cannot be converted.
+        NotTakenError: the page holds no text, or cannot be converted.
     """
     document = convert_page(decode_page(data))
     if document is None:
@@ -125,10 +125,10 @@ def html_to_markdown(data: bytes) -> Document:
 
 
 def convert_page(text: str, book: str = "") -> Document | None:
-    """Convert a page of HTML or a chapter of a book with a title; None where it only leads elsewhere.
+    """Convert an HTML page or a chapter of a book with a title; None if it only links elsewhere.
 
     Raises:
-        NotTakenError: it is nested too deeply.
+        NotTakenError: the elements are nested too deeply.
     """
     soup = BeautifulSoup(_CROSSED_HEADING.sub(r"\1\3</h\2>", _without_dtd(text)), "lxml")
     if _depth(soup) > MAX_DEPTH:
@@ -155,12 +155,12 @@ def convert_page(text: str, book: str = "") -> Document | None:
 
 
 def _plain_code(page: Inventory, part: Tag) -> None:
-    """Take line numbers and mark-up out of code."""
+    """Remove line numbers and mark-up from code."""
     for table in part.find_all("table", class_=re.compile(r"highlight(?:table|-table)?$")):
         for tag in (table, *table.find_all(["tbody", "tr", "td", "th"])):
-            tag.name = "div"  # beside line numbers, which are gone
+            tag.name = "div"  # beside line numbers, which have been removed
     for box in part.find_all("div", class_="fragment"):
-        if all(tag.name == "div" for tag in box.find_all(recursive=False)):  # a line each
+        if all(tag.name == "div" for tag in box.find_all(recursive=False)):  # one line each
             box.name = "pre"
             for line in box.find_all("div"):
                 line.name = "span"
@@ -193,7 +193,7 @@ def _line_numbers(code: Tag) -> list[Tag]:
 
 
 def decode_page(data: bytes) -> str:
-    """Decode: what is UTF-8 is UTF-8, whatever it declares; then what it declares; then a guess."""
+    """Decode a page: as UTF-8 if it is valid, then by the declared encoding, then by a guess."""
     check_not_binary(data)
     declared = EncodingDetector.find_declared_encoding(data, is_html=True)
     if decode_utf8(data) is None and declared and not declared.startswith("utf"):
@@ -205,7 +205,7 @@ def decode_page(data: bytes) -> str:
 
 
 def _without_dtd(text: str) -> str:
-    """Remove an internal DTD, and what refers to its entities: HTML has neither, and would show both as text."""
+    """Remove an internal DTD, and references to its entities: HTML has neither and would show both as text."""
     found = _INTERNAL_DTD.match(text)
     if found is None:
         return text
@@ -214,7 +214,7 @@ def _without_dtd(text: str) -> str:
 
 
 def _depth(soup: BeautifulSoup) -> int:
-    """Return how many elements lie inside each other at most; without recursion."""
+    """Return the maximum nesting depth, without recursion."""
     deepest, waiting = 0, [(soup, 0)]
     while waiting and deepest <= MAX_DEPTH:
         tag, depth = waiting.pop()

@@ -1,4 +1,4 @@
-"""The title of a page of HTML: its heading of the first level, or what `<title>` says without the name of the site."""
+"""Titles of HTML pages: the first-level heading, or `<title>` without the name of the site."""
 
 import re
 from typing import NamedTuple
@@ -12,23 +12,23 @@ from slmsearch.corpus.documents.text import one_line
 _SEPARATOR = re.compile(r"\s+(?:[-\u2013\u2014|\u00b7\u2022\u00bb\u203a]|::)\s+|\s*:\s+")
 _FIRST_SECTION = re.compile(r"1(?:\.0)?[.)]?\s")
 _PARAMETERS = re.compile(r"\s*<.*>$")
-"""Of a generic class."""
+"""Type parameters of a generic class."""
 _BRACKETS = re.compile(r"(.*\S)\s*\(([^()]*)\)$", re.DOTALL)
 _FACTS = {"author": "author", "article:published_time": "date", "date": "date", "dcterms.date": "date"}
 _FIRST = 3
-"""One of the first headings may be the title; those before it are the site's."""
+"""Number of first headings among which the title is searched; headings before it belong to the site."""
 
 
-class Names(NamedTuple):
-    """What a page says that it is called, outside of its text."""
+class TitleNames(NamedTuple):
+    """Names of a page outside its text."""
 
     title: str
     sites: frozenset[str]
-    """Names of its site, lower case."""
+    """Names of the page's site, lower case."""
     metadata: dict[str, str]
 
 
-def read_names(page: Inventory) -> Names:
+def read_names(page: Inventory) -> TitleNames:
     """Read `<title>`, Open Graph and links to the home page."""
     title = page.soup.title
     metas = ((str(meta.get("property") or meta.get("name") or ""), str(meta.get("content", ""))) for meta in page.all(["meta"]))
@@ -37,11 +37,11 @@ def read_names(page: Inventory) -> Names:
     sites = [*(str(link["title"]) for link in homes), said.get("og:site_name", ""), said.get("application-name", "")]
     metadata = {name: said[key] for key, name in _FACTS.items() if said.get(key)}
     written = one_line(title.get_text()) if title else ""
-    return Names(written or said.get("og:title", ""), frozenset(one_line(site).casefold() for site in sites if site), metadata)
+    return TitleNames(written or said.get("og:title", ""), frozenset(one_line(site).casefold() for site in sites if site), metadata)
 
 
-def place_title(names: Names, page: Inventory, part: Tag) -> str:
-    """Return the title; where a heading of the part says it, that is the one heading of the first level."""
+def place_title(names: TitleNames, page: Inventory, part: Tag) -> str:
+    """Return the title; if a heading of the part repeats it, make that the only first-level heading."""
     headings = [heading for heading in part.find_all(HEADINGS) if one_line(heading.get_text(" "))]
     title = _without_site(names)
     firsts = [heading for heading in headings if heading.name == "h1"]
@@ -72,8 +72,8 @@ def _text(heading: Tag) -> str:
     return one_line(heading.get_text())
 
 
-def _without_site(names: Names) -> str:
-    """Return the title without what the page itself says is the site's name."""
+def _without_site(names: TitleNames) -> str:
+    """Return the title without the name of the site, if the page itself names it."""
     parts = _SEPARATOR.split(names.title)
     for start, end, rest in ((0, 1, (1, None)), (-1, None, (0, -1))):
         if len(parts) > 1 and _SEPARATOR.split(names.title)[start:end][0].casefold() in names.sites:
@@ -87,12 +87,12 @@ def _without_site(names: Names) -> str:
 
 
 def _is_part_of(title: str, text: str) -> bool:
-    """Tell whether a heading is one end of a longer title: the page's name, or its site's."""
+    """Return True if a heading is one end of a longer title: the name of the page or of its site."""
     return any(text in (title[: found.start()], title[found.end() :]) for found in _SEPARATOR.finditer(title))
 
 
 def _says(heading: str, title: str, whole: str) -> bool:
-    """Tell whether a heading says what the title says, the site's name aside."""
+    """Return True if a heading equals the title, apart from the site's name."""
     plain, wanted = _PARAMETERS.sub("", " ".join(heading.split()).casefold()), " ".join(title.split()).casefold()
     if not wanted:
         return False
@@ -103,7 +103,7 @@ def _says(heading: str, title: str, whole: str) -> bool:
 
 
 def _first_line(part: Tag, title: str, whole: str) -> Tag | None:
-    """Return the block before all others that says the title, or is marked as one where the page has none."""
+    """Return the first block if it repeats the title, or is marked as a title on a page without one."""
     for tag in part.find_all(["p", "div", "span"], limit=40):
         text = _text(tag)
         if not text:

@@ -1,4 +1,4 @@
-"""Texinfo's info files as Markdown: nodes one after the other; their heads, menus and the table of nodes go."""
+"""Info files of Texinfo as Markdown: nodes in order, without their heads, menus and the table of nodes."""
 
 import re
 from typing import Any
@@ -20,13 +20,13 @@ _TITLE = re.compile(r"\A#+ (?!\d+(?:\.\d+)* |Appendix )(.+)$", re.MULTILINE)
 
 
 def read_info(text: str, include: Include) -> tuple[str, str, dict[str, Any], list[Dropped]]:
-    """Read an info file and its parts, where it is divided.
+    """Read an info file and its parts, if it is divided.
 
     Returns:
-        Its title, that of its top node, its text as Markdown, metadata, and what was dropped: kind and text.
+        The title of its top node, its text as Markdown, metadata, and dropped parts: kind and text.
 
     Raises:
-        NotTakenError: it is none.
+        NotTakenError: the text is no info file.
     """
     nodes = text.split("\x1f\n")
     dropped: list[Dropped] = []
@@ -50,7 +50,7 @@ def read_info(text: str, include: Include) -> tuple[str, str, dict[str, Any], li
 
 
 def _node(node: str, dropped: list[Dropped]) -> str:
-    """Return the text of a node; one that is an index has none."""
+    """Return the text of a node; an index node has none."""
     body = _NODE.sub("", node, count=1)
     if "\x08[index" in body:
         dropped.append(("index", " ".join(_TAG.sub("", body).split())[:SHOWN_CHARS]))
@@ -73,7 +73,7 @@ def _width(line: str) -> int:
 
 
 def _without_menu(lines: list[str], dropped: list[Dropped]) -> list[str]:
-    """Take out menus: their entries, and the headings between them."""
+    """Remove menus: their entries, and the headings between them."""
     start = next((number for number, line in enumerate(lines) if line.startswith("* Menu:")), None)
     if start is None:
         return lines

@@ -1,4 +1,4 @@
-"""One walk over a page of HTML: its elements by name and by id, how much text each holds, and what was left out of it on purpose."""
+"""Inventory of an HTML page from one walk: elements by name and id, the length of their texts, and parts left out on purpose."""
 
 import re
 from collections import defaultdict
@@ -8,22 +8,22 @@ from bs4 import BeautifulSoup, Tag
 from bs4.element import NavigableString, PageElement
 
 SHOWN_CHARS = 200
-"""Of what was left out."""
+"""Number of characters shown of an omitted part."""
 HEADINGS = ["h1", "h2", "h3", "h4", "h5", "h6"]
 _NO_LETTER = re.compile(r"[\W_]+")
 _WORDS = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+")
 
 
 class Inventory:
-    """The elements of a page; what is dropped through it counts for no ancestor any more."""
+    """Elements of a page. Dropped elements no longer count in their ancestors."""
 
     def __init__(self, soup: BeautifulSoup) -> None:
         """Walk over the page."""
         self.soup = soup
         self.dropped: list[tuple[str, str]] = []
-        """Kind and beginning of the text."""
+        """Kind of each omitted part and the start of its text."""
         self.ids: dict[str, Tag] = {}
-        """First element with each id; also the targets that `<a name>` makes."""
+        """First element with each id; includes the targets that `<a name>` creates."""
         self._named: dict[str, list[Tag]] = defaultdict(list)
         self._roles: dict[str, list[Tag]] = defaultdict(list)
         self._letters: dict[int, tuple[int, int]] = {}
@@ -52,44 +52,44 @@ class Inventory:
         return letters, in_links
 
     def all(self, names: Iterable[str]) -> Iterator[Tag]:
-        """Yield the elements with these names that are still there; those with the same name in the order of the page."""
+        """Yield the remaining elements with these names; those with the same name in page order."""
         for name in names:
             for tag in self._named[name]:
                 if id(tag) not in self._gone and tag.name == name:
                     yield tag
 
     def with_role(self, *roles: str) -> Iterator[Tag]:
-        """Yield the elements with one of these roles of ARIA that are still there."""
+        """Yield the remaining elements with one of these ARIA roles."""
         for role in roles:
             yield from (tag for tag in self._roles[role] if id(tag) not in self._gone)
 
     def give_role(self, tag: Tag, role: str) -> None:
-        """Treat an element as one with a role of ARIA."""
+        """Assign an ARIA role to an element."""
         self._roles[role].append(tag)
 
     def everything(self) -> Iterator[Tag]:
-        """Yield all elements that are still there, those with the same name in the order of the page."""
+        """Yield all remaining elements; those with the same name in page order."""
         return self.all([name for name in self._named if name != "[document]"])
 
     def is_gone(self, tag: Tag) -> bool:
-        """Say whether an element was dropped, alone or in another one; `Tag.decomposed` searches all of an element that was not."""
+        """Return True if an element was dropped, alone or in another one; `Tag.decomposed` would search the element's descendants."""
         return id(tag) in self._gone
 
     def letters(self, tag: Tag) -> int:
-        """Return how many letters and digits an element holds."""
+        """Return the number of letters and digits in an element."""
         return self._letters.get(id(tag), (0, 0))[0]
 
     def linked(self, tag: Tag) -> int:
-        """Return how many of them stand in links."""
+        """Return the number of those in links."""
         return self._letters.get(id(tag), (0, 0))[1]
 
     def unlinked(self, tag: Tag) -> int:
-        """Return how many of them stand in no link."""
+        """Return the number of those outside links."""
         letters, linked = self._letters.get(id(tag), (0, 0))
         return letters - linked
 
     def drop(self, tag: Tag, kind: str = "") -> None:
-        """Remove an element; under a kind, if it says something, it is listed as dropped."""
+        """Remove an element; with a kind, list it as dropped if it has text."""
         letters, linked = self._letters.get(id(tag), (0, 0))
         if kind and letters:
             self.dropped.append((kind, " ".join(tag.get_text(" ").split())[:SHOWN_CHARS]))
@@ -103,18 +103,18 @@ class Inventory:
 
 
 def count_letters(element: PageElement) -> int:
-    """Count letters and digits of a text; comments and the like have none."""
+    """Count the letters and digits of a text; comments and the like have none."""
     return len(_NO_LETTER.sub("", str(element))) if type(element) is NavigableString else 0
 
 
 def class_words(tag: Tag) -> set[str]:
-    """Return the words that classes and id of an element are made of, lower case: `top-nav`, `topNav` -> top, nav."""
+    """Return the words in the classes and id of an element, lower case: `top-nav`, `topNav` -> top, nav."""
     names = [str(name) for name in (*tag.get_attribute_list("class"), *tag.get_attribute_list("id")) if name]
     return {word.lower() for name in names for word in _WORDS.findall(name)} | {name.lower() for name in names}
 
 
 def next_element(tag: Tag) -> Tag | None:
-    """Return the next sibling that is an element, if no text stands before it."""
+    """Return the next sibling if it is an element without text before it."""
     for sibling in tag.next_siblings:
         if isinstance(sibling, Tag):
             return sibling
@@ -124,7 +124,7 @@ def next_element(tag: Tag) -> Tag | None:
 
 
 def previous_element(tag: Tag) -> Tag | None:
-    """Return the sibling before that is an element, if no text stands after it."""
+    """Return the previous sibling if it is an element without text after it."""
     for sibling in tag.previous_siblings:
         if isinstance(sibling, Tag):
             return sibling
@@ -134,7 +134,7 @@ def previous_element(tag: Tag) -> Tag | None:
 
 
 def put_label(box: Tag, text: str) -> None:
-    """Put a label before the text of a box: into its first paragraph, or in one of its own."""
+    """Insert a label before the text of a box: in its first paragraph, or in a new one."""
     first = next((child for child in box.children if child.get_text(strip=True)), None)
     if isinstance(first, Tag) and first.name == "p":
         first.insert(0, f"{text.rstrip(':')}: ")

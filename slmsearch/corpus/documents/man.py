@@ -1,6 +1,6 @@
-"""Pages of manuals as Markdown: the macros of man; those of mdoc are in `mdoc`.
+"""Manual pages as Markdown: the macros of man; those of mdoc are in `mdoc`.
 
-Tables become tables, examples code; what only places text on paper goes.
+Tables stay tables, examples become code; macros that only lay out paper are dropped.
 """
 
 import re
@@ -19,18 +19,18 @@ _ALTERNATING = {"BR", "RB", "BI", "IB", "IR", "RI"}
 _NO_TEXT = {"IX", "PD", "DT", "UC", "AT", "AS", "VS", "VE", "BS", "BE", "UE", "ME", "TH", "PU", "XX", "EQ", "EN", "Id"}
 _BULLETS = frozenset("\u2022*o-\u00b7+\u25cb\u25a1\u2013\u2014")
 _NAMES = re.compile(r"## [^\n]+\n+((?:[^\n]+\n)*?[^\n]*?)\s[-\u2013\u2014]+\s+([^\n]+(?:\n[^\n]+)*)")
-"""What a page begins with: names, a dash, and what they are."""
+"""Start of a page: names, a dash, and a description."""
 _LOOSE = re.compile(r"[\s_-]+")
 
 
 def read_man(text: str, include: Include) -> tuple[str, str, dict[str, Any], list[Dropped]]:
-    """Read a page of a manual.
+    """Read a manual page.
 
     Returns:
-        Its title, name and section (`ls(1)`), its text as Markdown, metadata, and what was dropped: kind and text.
+        Its title with name and section (`ls(1)`), its text as Markdown, metadata, and dropped parts: kind and text.
 
     Raises:
-        NotTakenError: it is none; files of any kind end in a number.
+        NotTakenError: the text is no manual page; files of any kind end in a number.
     """
     if not is_roff(text):
         raise NotTakenError(Reason.KIND, "no page of a manual")
@@ -43,8 +43,8 @@ def read_man(text: str, include: Include) -> tuple[str, str, dict[str, Any], lis
     return title, f"# {title}\n\n{content}" if title else content, metadata, [("include", name) for name in roff.missing]
 
 
-def _named(made: "mdoc.Made", content: str) -> tuple[str, dict[str, Any]]:
-    """Return a page's title, with the letters that its first section has, and its metadata."""
+def _named(made: "mdoc.MdocText", content: str) -> tuple[str, dict[str, Any]]:
+    """Return a page's title, spelled as in its first section, and its metadata."""
     found = _NAMES.match(content)
     names, description = (one_line(found[1]), one_line(found[2])) if found else ("", "")
     wanted = _LOOSE.sub("", made.name.casefold())
@@ -54,16 +54,16 @@ def _named(made: "mdoc.Made", content: str) -> tuple[str, dict[str, Any]]:
 
 
 class _ManReader:
-    """Converts the lines of one page."""
+    """Converter of the lines of one page."""
 
     def __init__(self, roff: Roff) -> None:
         self._roff = roff
-        self._made = mdoc.Made()
+        self._made = mdoc.MdocText()
         self._code: list[str] | None = None
         self._waiting = ""  # TP: the next line is a term; SH, SS: a heading
         self._url = ""
 
-    def read(self, lines: list[tuple[str, str]]) -> mdoc.Made:
+    def read(self, lines: list[tuple[str, str]]) -> mdoc.MdocText:
         """Convert lines."""
         number = 0
         while number < len(lines):
@@ -103,7 +103,7 @@ class _ManReader:
             self._add(f"[{' '.join(arguments)}]")
         elif name in _ALTERNATING:
             self._add("".join(arguments))
-        elif name in _FONTS or (name[0].isupper() and name not in _NO_TEXT and self._made.lines):  # above the first section all is set-up
+        elif name in _FONTS or (name[0].isupper() and name not in _NO_TEXT and self._made.lines):  # before the first section: set-up only
             self._add(" ".join(arguments))
             if not arguments and name in _FONTS:
                 self._waiting = self._waiting or ""

@@ -1,7 +1,7 @@
-"""Markdown of any tongue as the project's own: headings are `#` lines, as CommonMark reads them, and no other line begins so.
+"""Markdown of any dialect as the project's own: every heading of CommonMark becomes a `#` line, and no other line begins with `#`.
 
-Front matter becomes metadata, comments and the marks of a generator go, what a book includes is included. A heading in a list item is
-a heading of the page; one in a quotation or a note stays text.
+Front matter becomes metadata, comments and the marks of generators are dropped, included files are inserted. A heading in a list item is a
+heading of the page; one in a quotation or a note stays text.
 """
 
 import html
@@ -26,7 +26,7 @@ _RULES = {
     "heading": re.compile("#"),
     "lheading": re.compile(r"^[ \t>*+.)\d=-]*[=-][ \t]*$", re.MULTILINE),
 }
-"""Rule of the parser -> what a text has in which it finds something; the others only cost time."""
+"""Rule of the parser -> pattern of the texts it can apply to; for other texts the rule only costs time."""
 _HTML_HEADING = re.compile(r"<h([1-6])\b[^<>]*>(.{0,2000}?)</h\1\s*>", re.IGNORECASE | re.DOTALL)
 _COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
 _HIDDEN = re.compile(r"<(script|style|template)\b.*?(?:</\1\s*>|\Z)", re.IGNORECASE | re.DOTALL)
@@ -45,12 +45,12 @@ def read_markdown(text: str, include: Include | None = None, is_mdx: bool = Fals
     """Read Markdown.
 
     Args:
-        text: of the file.
-        include: returns what the document includes.
-        is_mdx: whether its tags are components and it may import them.
+        text: text of the file.
+        include: returns the text of an included file.
+        is_mdx: True if tags are components, which the text may import.
 
     Returns:
-        Its own title from its front matter, its text, metadata, and what was dropped: kind and text.
+        The title from its front matter, its text, metadata, and dropped parts: kind and text.
     """
     front = split_front_matter(text)
     dropped: list[Dropped] = []
@@ -63,7 +63,7 @@ def read_markdown(text: str, include: Include | None = None, is_mdx: bool = Fals
 
 
 def is_plain(text: str) -> bool:
-    """Say whether nothing in a text needs parsing: paragraphs and plain `#` headings, and nothing that may mean something else."""
+    """Return True for a text without need for parsing: only paragraphs and plain `#` headings."""
     return not _SUSPECT.search(text)
 
 
@@ -75,13 +75,13 @@ _SUSPECT = re.compile(
 
 
 def parse_blocks(text: str) -> list[Token]:
-    """Parse the blocks of a text as CommonMark, and tables."""
+    """Parse the blocks of a text as CommonMark with tables."""
     return _parser(frozenset(rule for rule, mark in _RULES.items() if mark.search(text))).parse(text)
 
 
 @cache
 def _parser(rules: frozenset[str]) -> MarkdownIt:
-    """Return a parser of blocks with some rules of `_RULES`."""
+    """Return a parser of blocks with these rules of `_RULES`."""
     parser = MarkdownIt("commonmark").enable("table").disable([rule for rule in _RULES if rule not in rules])
     parser.core.ruler.enableOnly(["normalize", "block"])
     return parser
@@ -108,7 +108,7 @@ def _canonical(lines: list[str], whole: str, dropped: list[Dropped], is_site: bo
 
 
 def _parts(tokens: list[Token]) -> Iterator[tuple[int, int, str, Token]]:
-    """Yield what is not plain text, with its lines: headings, code, HTML; `markup` of a heading holds its `#` marks."""
+    """Yield the parts that are not plain text, with their lines: headings, code, HTML; `markup` of a heading holds its `#` marks."""
     quoted = 0
     for number, token in enumerate(tokens):
         quoted += (token.type == "blockquote_open") - (token.type == "blockquote_close")
@@ -137,7 +137,7 @@ def plain_heading(text: str) -> str:
 
 
 def _html(block: str) -> list[str]:
-    """Return the text of a block of HTML: headings, tables, and lines."""
+    """Return the text of an HTML block: headings, tables, and lines."""
     block = _HIDDEN.sub("", _COMMENT.sub("", block))
     if "<table" in block.lower():
         from slmsearch.corpus.documents.html import html_to_markdown
@@ -156,7 +156,7 @@ def _html(block: str) -> list[str]:
 
 
 def _said(tag: re.Match[str]) -> str:
-    """Return what a component of a book says in its attributes: `Listing 12-1, src/main.rs, its caption`."""
+    """Return the text in the attributes of a book's component: `Listing 12-1, src/main.rs, its caption`."""
     said = {name: html.unescape(double or single) for name, double, single in _SAID.findall(tag[0])}
     if "caption" not in said and "file-name" not in said:
         return ""

@@ -1,4 +1,4 @@
-"""Text files: Markdown, reStructuredText, manuals, and plain text, which may be one of the first two inside."""
+"""Text files: Markdown, reStructuredText, manuals, and plain text, whose content may be one of the first two."""
 
 import re
 
@@ -13,7 +13,7 @@ from slmsearch.corpus.documents.text import text_to_markdown
 
 _RST = re.compile(
     r"^\.\. [\w:+.-]+::(?:\s|$)|^\.\. _[^:\n]+:|:[a-z][\w:+.-]{0,60}:`[^`\n]+`|``[^`\n]+``|::\n\n[ \t]+\S"
-    r"|^([=\-~^*+#])\1{2,}\n.*\w.*\n\1{3,}$",  # a line above a title, too
+    r"|^([=\-~^*+#])\1{2,}\n.*\w.*\n\1{3,}$",  # a line above a title too
     re.MULTILINE,
 )
 _ATX = re.compile(r"^#{1,6} \S.*$", re.MULTILINE)
@@ -22,11 +22,11 @@ _FENCE = re.compile(r"^(?:```|~~~)", re.MULTILINE)
 _LINK = re.compile(r"\[[^\[\]\n]+\]\([^()\s]+\)")
 _MARKED = re.compile(r"^#|^\.\. |::$|^[A-Za-z-]{1,40}:", re.MULTILINE)
 FEWEST = 2
-"""Headings, fences and links from which a plain text is marked up."""
+"""Number of headings, fences and links from which a plain text counts as marked up."""
 
 
 def read_markup(text: str, kind: str, include: Include) -> Document:
-    """Read a text file of a kind: `markdown`, `mdx`, `rst`, `man`, `info` or `text`, which is looked into."""
+    """Read a text file of a kind: `markdown`, `mdx`, `rst`, `man`, `info`, or `text`, whose kind is guessed."""
     if kind in ("man", "info"):
         return Document(*(read_man if kind == "man" else read_info)(text, include))
     kind = guess_kind(text) if kind == "text" else kind
@@ -39,12 +39,12 @@ def read_markup(text: str, kind: str, include: Include) -> Document:
 
 
 def needs_no_parsing(text: str, is_markdown: bool) -> bool:
-    """Say whether a text file says what it says as it stands, found in one pass: no marks but plain headings of Markdown."""
+    """Return True if a text file needs no conversion, by one pass: it has no marks but plain Markdown headings."""
     return is_plain(text) and (is_markdown or not _MARKED.search(text))
 
 
 def guess_kind(text: str) -> str:
-    """Say what a plain text is: `rst`, `markdown` or `text`; comments of a script begin like headings and are none."""
+    """Guess the kind of a plain text: `rst`, `markdown` or `text`; comments of a script look like headings and do not count."""
     if text.startswith("#!"):
         return "text"
     underlined = len([title for title, _ in _UNDERLINED.findall(text) if any(c.isalnum() for c in title)])

@@ -1,4 +1,4 @@
-"""The macros of mdoc, in which BSD's manuals are written: each says what a word is, and may stand within the line of another."""
+"""Macros of mdoc, used in BSD's manuals: each gives the meaning of a word, and may occur within the line of another."""
 
 from dataclasses import dataclass, field
 
@@ -16,7 +16,7 @@ _PAIRS = {
     "Qq": '""',
     "Ql": "\u2018\u2019",
 }
-"""Macros that put the rest of their line between two marks."""
+"""Macros that put two marks around the rest of their line."""
 _OPEN = {"Oo": "[", "Bo": "[", "Po": "(", "Ao": "<", "Bro": "{", "Do": "\u201c", "So": "\u2018", "Qo": '"'}
 _CLOSE = {"Oc": "]", "Bc": "]", "Pc": ")", "Ac": ">", "Brc": "}", "Dc": "\u201d", "Sc": "\u2019", "Qc": '"'}
 _WORDS = {"Ad", "An", "Ar", "Cd", "Cm", "Dv", "Em", "Er", "Ev", "Fa", "Fd", "Ft", "Ic", "Li", "Ms", "No", "Pa", "Sx", "Sy",
@@ -39,8 +39,8 @@ _CLOSING, _OPENING = frozenset({".", ",", ":", ";", ")", "]", "?", "!"}), frozen
 
 
 @dataclass
-class Made:
-    """What a page says."""
+class MdocText:
+    """Text and names of a page."""
 
     name: str = ""
     section: str = ""
@@ -49,18 +49,18 @@ class Made:
 
 
 class MdocReader:
-    """Converts the lines of one page."""
+    """Converter of the lines of one page."""
 
     def __init__(self, roff: Roff) -> None:
-        """Take what resolves escapes."""
+        """Set the resolver of escapes."""
         self._roff = roff
-        self._made = Made()
+        self._made = MdocText()
         self._name = ""
         self._code: list[str] | None = None
         self._lists: list[str] = []
-        self._joined = False  # whether the next word follows without a space
+        self._joined = False  # True if the next word follows without a space
 
-    def read(self, lines: list[tuple[str, str]]) -> Made:
+    def read(self, lines: list[tuple[str, str]]) -> MdocText:
         """Convert lines."""
         table: list[str] | None = None
         for name, rest in lines:
@@ -135,7 +135,7 @@ class MdocReader:
         self._made.lines += [fenced(code), ""] if code.strip() else []
 
     def _phrase(self, arguments: list[str]) -> str:
-        """Return what macros and words on a line say."""
+        """Return the text of the macros and words on a line."""
         words: list[str] = []
         ends: list[str] = []
         self._joined = True
@@ -178,7 +178,7 @@ class MdocReader:
         self._joined = word in _OPENING
 
     def _said(self, words: list[str], macro: str, own: list[str]) -> None:
-        """Add what a macro says of its own words."""
+        """Add the text of a macro's own words."""
         if macro in _OPEN:
             self._put(words, _OPEN[macro])
             self._joined = True
@@ -211,7 +211,7 @@ class MdocReader:
             self._joined = True
 
     def _plainly(self, macro: str, own: list[str]) -> list[str]:
-        """Return the words of a macro that has no marks of its own."""
+        """Return the words of a macro without marks of its own."""
         if macro == "Ar" and not own:
             return ["file", "..."]
         if macro == "Pf":

@@ -1,7 +1,7 @@
-"""What parsers made of the files of a folder, kept from one reading to the next; a reading that was killed goes on where it was.
+"""Cache of a folder's parsed documents between readings; a killed reading resumes where it stopped.
 
-A file of lines, the first the key of the parsers, the others the name of a content, a tab and the document as JSON. Each is added as it is
-parsed; one that a kill cut off is parsed again.
+The file has one line for the key of the parsers, then one line per document: the name of its content, a tab and the document as JSON. Each
+is added as soon as it is parsed; a line that a kill cut off is parsed again.
 """
 
 import json
@@ -16,13 +16,13 @@ from slmsearch.errors import CorpusError
 
 
 class ParsedDocuments:
-    """Documents by the name of their content: read from the file one by one, so that they take no memory."""
+    """Documents by the name of their content, read from the file one by one to save memory."""
 
     def __init__(self, path: Path | None, parsers: str) -> None:
-        """Open the file, or begin it anew where other parsers made it; without a path nothing is kept.
+        """Open the file, or start it again if other parsers wrote it; without a path, cache nothing.
 
         Raises:
-            CorpusError: it cannot be written.
+            CorpusError: the file cannot be written.
         """
         self._path, self._first = path, parsers.encode() + b"\n"
         self._at: dict[str, tuple[int, int]] = {}
@@ -48,7 +48,7 @@ class ParsedDocuments:
             self._file.close()
 
     def get(self, name: str) -> Document | None:
-        """Return the document of a content; None where it is not known, or its line is damaged."""
+        """Return the document of a content; None if it is unknown or its line is damaged."""
         if self._file is None or name not in self._at:
             return None
         start, length = self._at[name]
@@ -59,10 +59,10 @@ class ParsedDocuments:
             return None
 
     def add(self, name: str, document: Document) -> None:
-        """Keep a document.
+        """Add a document to the cache.
 
         Raises:
-            CorpusError: it cannot be written.
+            CorpusError: the file cannot be written.
         """
         if self._file is None:
             return
@@ -76,10 +76,10 @@ class ParsedDocuments:
         self._at[name] = (self._file.tell() - len(row) - 1, len(row))
 
     def keep_only(self, names: Iterable[str]) -> None:
-        """Remove what is of none of these contents.
+        """Remove all documents but those of these contents.
 
         Raises:
-            CorpusError: it cannot be written.
+            CorpusError: the file cannot be written.
         """
         wanted = self._at.keys() & set(names)
         if self._file is None or self._path is None or wanted == self._at.keys():
@@ -96,7 +96,7 @@ class ParsedDocuments:
             raise self._unwritable(error) from error
 
     def _find_rows(self, path: Path) -> bool:
-        """Note where each document stands; False where there is no file of these parsers."""
+        """Index the positions of the documents; False if the file is missing or of other parsers."""
         try:
             file = path.open("rb")
         except FileNotFoundError:

@@ -1,7 +1,7 @@
-"""What of a page of HTML is its text, and what leads elsewhere: menus, tables of contents, breadcrumbs, permalinks, line numbers.
+"""Separation of an HTML page's text from its navigation: menus, tables of contents, breadcrumbs, permalinks, line numbers.
 
-It is told by what it is: ARIA roles, links that say `prev` or `next`, lists of links to places of the page itself, blocks of links alone
-before the text begins and after it ends. Names of classes count only for blocks that say little besides their links.
+Navigation is recognised by structure: ARIA roles, links named `prev` or `next`, lists of links to places on the page, blocks of links alone
+before and after the text. Names of classes count only for blocks with little text outside their links.
 """
 
 import re
@@ -12,12 +12,12 @@ from bs4.element import NavigableString, PageElement
 
 from slmsearch.corpus.documents.inventory import HEADINGS, Inventory, class_words, count_letters, next_element, previous_element
 
-# Not `head`: where there is no `<body>`, the parser puts elements it does not know, such as `<main>`, into it.
+# Not `head`: without a `<body>` the parser puts unknown elements, such as `<main>`, into it.
 SILENT = ["title", "script", "style", "template", "iframe", "object", "hr", "input"]
 DROPPED = {
     "nav": "navigation", "noscript": "noscript", "svg": "drawing", "select": "control", "textarea": "control", "dialog": "dialog",
 }  # fmt: skip
-"""Element -> kind."""
+"""Element name -> kind of the dropped part."""
 DROPPED_ROLES = (
     "navigation",
     "banner",
@@ -39,15 +39,15 @@ THIN_WORDS = frozenset({
     "nav", "navbar", "navigation", "navheader", "navfooter", "navpanel", "docnav", "breadcrumb", "breadcrumbs", "navpath", "toc", "menu",
     "sidebar", "pagination", "pager", "footer", "printfooter", "catlinks", "skip",
 })  # fmt: skip
-"""Words of classes and ids of blocks that are dropped where they say little besides their links."""
+"""Words in classes and ids of blocks that are dropped if they have little text outside their links."""
 INDEX = frozenset({"genindex-jumpbox", "genindextable", "modindex-jumpbox", "indextable", "contentstable"})
-"""Classes of what only an index or a front page has."""
+"""Classes of elements that only an index or a front page has."""
 LINKS_FRAC = 0.85
-"""Share of the letters in links from which a page is an index."""
+"""Share of letters in links from which a page is an index."""
 THIN_LETTERS = 160
-"""Letters outside of links that a menu may have."""
+"""Maximum number of letters outside links in a menu."""
 MAX_LABEL_LETTERS = 30
-"""Of what stands over contents."""
+"""Maximum number of letters in a label above contents."""
 _ROLES_OF_NOTES = ("note", "doc-footnote", "doc-endnotes", "doc-tip", "doc-notice")
 _NEIGHBOURS = frozenset({"prev", "previous", "next", "up", "home", "start", "contents", "index", "top"})
 _BLOCKS = frozenset({"div", "section", "article", "header", "footer", "aside", "p", "ul", "ol", "dl", "table", "center", "address", "pre",
@@ -63,19 +63,19 @@ _STAMP = re.compile(
 )
 _LAST = re.compile(r"\blast (?:modified|updated|edited|changed)\b", re.IGNORECASE)
 _TRAIL = re.compile(r"(?:[^>\u00bb\u203a/\u2192]+[>\u00bb\u203a/\u2192]\s*){2}")
-"""Breadcrumbs: names with marks in between."""
+"""Breadcrumbs: names with marks between them."""
 _CONTENTS = re.compile(
     r"(?:table of )?contents|(?:on|in) this (?:page|article|section)|inhalt(?:sverzeichnis)?"
     r"|sommaire|table des mati\u00e8res|\u00edndice|contenido",
     re.IGNORECASE,
 )
-"""Headings that stand over contents, also where text follows these."""
+"""Labels above contents, also if text follows these."""
 _TITLE = re.compile(r"^title(?:page)?$")
 _EXTERNAL = re.compile(r"(?:https?:)?//")
 
 
 def drop_navigation(page: Inventory) -> None:
-    """Remove all that is no text of the page, wherever it stands."""
+    """Remove navigation anywhere on the page."""
     for tag in page.all(["form"]):
         if tag.find(["input", "textarea", "select"]) is not None and _says_little(page, tag):
             page.drop(tag, "control")
@@ -94,7 +94,7 @@ def drop_navigation(page: Inventory) -> None:
     for tag in page.all(["ul"]):
         links = tag.find_all("a", href=True)
         if len(links) > 1 and all(link.has_attr("hreflang") for link in links) and not page.unlinked(tag):
-            page.drop(_with_label(page, tag), "navigation")  # the page in other languages
+            page.drop(_with_label(page, tag), "navigation")  # links to the page in other languages
     for tag in list(page.everything()):
         if not page.is_gone(tag) and tag.attrs and tag.parent is not None and tag.name not in ("html", "body", "main"):
             kind = _kind(page, tag)
@@ -104,21 +104,21 @@ def drop_navigation(page: Inventory) -> None:
 
 
 def _keep_words(drawing: Tag) -> None:
-    """Make a paragraph of what is written in a drawing, such as a diagram of a grammar; one without words is dropped."""
+    """Turn the words of a drawing, such as a diagram of a grammar, into a paragraph; drop a drawing without words."""
     words = " ".join(filter(None, (" ".join(text.get_text(" ").split()) for text in drawing.find_all("text"))))
     if len(words.split()) > 1 and count_letters(NavigableString(words)):
         drawing.name, drawing.string = "p", words
 
 
 def _drop_link(page: Inventory, link: Tag) -> None:
-    """Drop a permalink, an edit link, and the row that a link to a page's neighbours stands in."""
+    """Drop a permalink, an edit link, and the row with a link to a neighbouring page."""
     href, text = str(link.get("href", "#")), link.get_text()
     is_mark = _MARKS.fullmatch(text) is not None
     is_empty = not page.letters(link) and link.find_parent(HEADINGS) is not None
     if (is_mark and text.strip()) or (href.startswith("#") and (is_mark or is_empty)):
         page.drop(link)
     elif href.startswith("javascript:") and link.find_parent("caption") is not None:
-        page.drop(link, "control")  # one of the views of a table
+        page.drop(link, "control")  # switches views of a table
     elif set(link.get_attribute_list("rel")) & _NEIGHBOURS or link.has_attr("accesskey"):
         row = _grow(page, link)
         if row is not None:
@@ -137,7 +137,7 @@ def _drop_link(page: Inventory, link: Tag) -> None:
 
 
 def _grow(page: Inventory, tag: Tag) -> Tag | None:
-    """Return the largest element around a link that says little besides its links."""
+    """Return the largest element around a link with little text outside its links."""
     row = None
     while tag.parent is not None and tag.parent.name not in ("body", "html", "main", "article", "[document]"):
         tag = tag.parent
@@ -149,7 +149,7 @@ def _grow(page: Inventory, tag: Tag) -> Tag | None:
 
 
 def _says_little(page: Inventory, tag: Tag) -> bool:
-    """Tell whether an element has few words outside of its links: no paragraph, no heading that is no link."""
+    """Return True for an element with little text outside its links: no paragraph, no heading that is not a link."""
     if page.unlinked(tag) > THIN_LETTERS:
         return False
     texts = tag.find_all(["p", "pre", "dd", *HEADINGS])
@@ -159,14 +159,14 @@ def _says_little(page: Inventory, tag: Tag) -> bool:
 
 
 def _is_label(page: Inventory, heading: Tag) -> bool:
-    """Tell whether a heading stands over a list of links: it says what they are."""
+    """Return True for a heading that labels the list of links below it."""
     following = next_element(heading)
     return following is not None and page.letters(following) > 0 and page.unlinked(following) <= 0.15 * page.letters(following)
 
 
 def _kind(page: Inventory, tag: Tag) -> str:
     classes = set(tag.get_attribute_list("class"))
-    if "toctree-wrapper" in classes and _is_introduced(tag):  # of the text, but for what lies below it
+    if "toctree-wrapper" in classes and _is_introduced(tag):  # part of the text, without its lower levels
         for inner in tag.select("li > ul"):
             if not page.is_gone(inner):
                 page.drop(inner, "contents")
@@ -186,25 +186,25 @@ def _kind(page: Inventory, tag: Tag) -> str:
     if not words or tag.name == "a" or tag.name in HEADINGS or tag.find_parent(HEADINGS) is not None:
         return ""
     if "sidebar" in words and tag.find(["p", "div", *HEADINGS], class_=_TITLE) is not None and tag.find("p") is not None:
-        return ""  # DocBook's, a note
+        return ""  # a note of DocBook
     if _says_little(page, tag) and (page.linked(tag) or "footer" in words) and not _has_notes(tag):
         return "contents" if "toc" in words else "navigation"
     return ""
 
 
 def _has_notes(tag: Tag) -> bool:
-    """Tell whether an element holds footnotes: items that the text's marks lead to, which lead back."""
+    """Return True for an element with footnotes: items that marks in the text link to, and that link back."""
     return tag.get("role") in _ROLES_OF_NOTES or tag.find(id=re.compile(r"^(?:fn|ftnt|cite_note|footnote)", re.IGNORECASE)) is not None
 
 
 def _drop_contents(page: Inventory) -> None:
-    """Drop lists, and runs of paragraphs, of nothing but links to places on this page."""
+    """Drop lists, and runs of paragraphs, that consist of links to places on this page."""
     for tag in page.all(("ul", "ol", "dl", "p", "table")):
         if page.is_gone(tag) or not page.linked(tag) or page.unlinked(tag) > 0.2 * page.letters(tag):
             continue
         if tag.name == "table" and page.unlinked(tag) > 0.05 * page.letters(tag):
             continue
-        if _is_introduced(tag) or (tag.name == "dl" and tag.find("dt", id=True) is not None):  # of the text; definitions
+        if _is_introduced(tag) or (tag.name == "dl" and tag.find("dt", id=True) is not None):  # part of the text; definitions
             continue
         links = [link for link in tag.find_all("a", href=True) if page.letters(link)]
         inside = [link for link in links if _leads_inside(page, str(link["href"]))]
@@ -219,14 +219,14 @@ def _drop_contents(page: Inventory) -> None:
 
 
 def _is_introduced(tag: Tag) -> bool:
-    """Tell whether a sentence that ends in a colon leads to a list, other than a label over contents."""
+    """Return True if a sentence that ends in a colon introduces a list; a label above contents does not count."""
     before = _before(tag)
     said = before.get_text().strip() if before is not None and (not isinstance(before, Tag) or before.name == "p") else ""
     return said.endswith(":") and _CONTENTS.fullmatch(said.rstrip(" :")) is None
 
 
 def _before(tag: Tag) -> PageElement | None:
-    """Return what stands before an element: beside it, or beside the box that it is the first in."""
+    """Return the node before an element: beside it, or beside the box that it begins."""
     here: Tag | None = tag
     while here is not None and here.name not in ("body", "main", "article", "[document]"):
         for sibling in here.previous_siblings:
@@ -242,7 +242,7 @@ def _leads_inside(page: Inventory, href: str) -> bool:
 
 
 def _alike(page: Inventory, first: Tag) -> Iterator[Tag]:
-    """Yield the paragraphs after one that are a link to a place on this page, too."""
+    """Yield the following paragraphs that also are links to places on this page."""
     tag = next_element(first)
     while tag is not None and tag.name == "p":
         links = tag.find_all("a", href=True)
@@ -253,7 +253,7 @@ def _alike(page: Inventory, first: Tag) -> Iterator[Tag]:
 
 
 def _with_label(page: Inventory, tag: Tag) -> Tag:
-    """Return an element, or what is around it where only a label stands beside it; a heading that stood over it alone goes."""
+    """Return an element, or its parent if only a label is beside it; drop a heading that belongs to it alone."""
     while tag.parent is not None and tag.parent.name in ("div", "td", "tr", "tbody", "table", "section", "details"):
         beside = [heading for heading in tag.parent.find_all(HEADINGS) if tag not in heading.parents]
         if page.letters(tag.parent) - page.letters(tag) > MAX_LABEL_LETTERS or not all(map(_says_contents, beside)):
@@ -277,7 +277,7 @@ def _is_over_nothing_else(page: Inventory, heading: Tag, listed: Tag) -> bool:
 
 
 def trim_edges(page: Inventory, part: Tag) -> None:
-    """Drop menus before the first text of a part and after its last, and lines that say when and by what a page was made."""
+    """Drop menus before the first and after the last text of a part, and lines that give the time and the generator of a page."""
     below_title = False
     for leaf in _leaves(page, part, False):
         if leaf is None or (below_title and not _is_stamp_below_title(page, leaf)):
@@ -302,14 +302,14 @@ def trim_edges(page: Inventory, part: Tag) -> None:
 
 
 def _leads_elsewhere(page: Inventory, tag: Tag) -> bool:
-    """Tell whether a block above the text is a menu or a trail of breadcrumbs."""
+    """Return True for a block above the text that is a menu or a trail of breadcrumbs."""
     if not page.linked(tag) or page.letters(tag) > 2 * THIN_LETTERS:
         return False
     return page.linked(tag) >= page.unlinked(tag) or (page.letters(tag) <= THIN_LETTERS and _TRAIL.match(tag.get_text()) is not None)
 
 
 def _is_link(page: Inventory, heading: Tag) -> bool:
-    """Tell whether a heading at the top is a link to another page: the site's name."""
+    """Return True if a heading at the top links to another page: it is the site's name."""
     link = heading.find("a", href=True) or heading.find_parent("a", href=True)
     return isinstance(link, Tag) and not page.unlinked(heading) and not str(link["href"]).startswith("#")
 
@@ -323,7 +323,7 @@ def _is_stamp_below_title(page: Inventory, tag: Tag) -> bool:
 
 
 def _leaves(page: Inventory, tag: Tag, backwards: bool) -> Iterator[Tag | None]:
-    """Yield blocks with text from the top, or from the bottom: the innermost, lists and tables whole; None for text in no block."""
+    """Yield blocks with text from the top, or from the bottom: the innermost, with lists and tables whole; None for text outside blocks."""
     children = list(tag.children)
     for child in reversed(children) if backwards else children:
         if not isinstance(child, Tag):
@@ -340,7 +340,7 @@ def _leaves(page: Inventory, tag: Tag, backwards: bool) -> Iterator[Tag | None]:
 
 
 def _has_text_beside(link: Tag) -> bool:
-    """Tell whether text stands on the line of a link, other links between them or not."""
+    """Return True if text is on the line of a link; other links between them do not count."""
     for siblings in (link.previous_siblings, link.next_siblings):
         for sibling in siblings:
             if isinstance(sibling, Tag) and sibling.name != "a":
@@ -351,7 +351,7 @@ def _has_text_beside(link: Tag) -> bool:
 
 
 def find_main_part(page: Inventory) -> Tag:
-    """Return the one part that says it is the content and holds most of the text, else everything."""
+    """Return the only element that is marked as the content and holds most of the text, else everything."""
     body = page.soup.body or page.soup
     for found in (list(page.all(["main"])), list(page.with_role("main")), list(page.all(["article"]))):
         least = 0.5 * page.unlinked(body) if found and found[0].name == "article" else 0
@@ -362,7 +362,7 @@ def find_main_part(page: Inventory) -> Tag:
 
 
 def _list_outside(page: Inventory, part: Tag) -> None:
-    """List what stands around the main part as dropped."""
+    """List the parts around the main part as dropped."""
     inside: Tag = part
     while inside.parent is not None and inside.name not in ("body", "html"):
         for sibling in list(inside.parent.find_all(recursive=False)):
@@ -372,7 +372,7 @@ def _list_outside(page: Inventory, part: Tag) -> None:
 
 
 def drop_site_names(page: Inventory, part: Tag, title: Tag) -> None:
-    """Drop menus before the title, and headings that say nothing but where another page is: the site's, or the chapter's."""
+    """Drop menus before the title, and headings that only link to another page: the site's, or the chapter's."""
     for leaf in _leaves(page, part, False):
         if leaf is title or (leaf is not None and any(inner is title for inner in leaf.descendants)):
             return
@@ -381,7 +381,7 @@ def drop_site_names(page: Inventory, part: Tag, title: Tag) -> None:
 
 
 def has_own_text(page: Inventory, part: Tag) -> bool:
-    """Say whether a page has more to say than where else to go; a form that searches the site has not, either."""
+    """Return True if a page has text besides links; a search form does not count."""
     total = page.letters(part)
     headings = [heading for heading in part.find_all(HEADINGS)]
     words = sum(map(page.letters, headings))

@@ -1,6 +1,6 @@
-"""Jupyter notebooks as Markdown: text cells as they are, code cells as code, and below each the text that it printed.
+"""Jupyter notebooks as Markdown: text cells unchanged, code cells as code, each followed by its printed text.
 
-Pictures and interactive output go; of a long output the beginning stays.
+Pictures and interactive output are dropped; a long output is cut.
 """
 
 import json
@@ -14,7 +14,7 @@ from slmsearch.corpus.documents.skipped import NotTakenError, Reason
 from slmsearch.corpus.documents.text import fenced, one_line
 
 MAX_OUTPUT_CHARS = 1500
-"""Of what one cell printed."""
+"""Number of characters kept of a cell's output."""
 _COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
@@ -22,11 +22,11 @@ def notebook_to_markdown(text: str) -> tuple[str, str, dict[str, Any], list[Drop
     """Convert a notebook of nbformat 4.
 
     Returns:
-        Its title from its metadata or the front matter in its first cell, empty where they hold none, its Markdown, what else the front
-        matter says, and what was dropped: kind and text.
+        The title from its metadata or the front matter in its first cell, empty if they hold none; its Markdown; further metadata of the
+        front matter; and dropped parts: kind and text.
 
     Raises:
-        NotTakenError: it is no such notebook.
+        NotTakenError: the file is no such notebook.
     """
     try:
         notebook = json.loads(text)
@@ -58,7 +58,7 @@ def _printed(output: dict[str, Any]) -> str:
         return _COLOUR.sub("", _joined(output["text"]))
     if kind == "error":
         return f"{output['ename']}: {_COLOUR.sub('', str(output['evalue']))}"
-    # Beside a picture stands only what it is called.
+    # The text beside a picture is only its name.
     return "" if any(name.startswith("image/") for name in data) else _joined(data.get("text/plain", ""))
 
 

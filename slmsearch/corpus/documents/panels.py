@@ -1,6 +1,6 @@
-"""What a page of HTML shows only after a click: tab panels, accordions, details. It is text, under the name that is clicked.
+"""Parts of an HTML page that only a click shows: tab panels, accordions, details. They are text, under the name that is clicked.
 
-What CSS hides from everybody is none: nothing on the page can show it.
+Elements that CSS always hides are not text: no click can show them.
 """
 
 import re
@@ -18,18 +18,18 @@ _SIMPLE = re.compile(r"[a-z]*([.#][\w-]+)", re.IGNORECASE)
 _NAME = re.compile(r"[.#]([\w-]+)")
 _WORD = re.compile(r"[\w-]+")
 _OPENING = re.compile(r"toggle|slide|\.next|nextElementSibling|accordion|collaps", re.IGNORECASE)
-"""What scripts say that open what stands after what is clicked."""
+"""Words in scripts that open the element after the clicked one."""
 _TITLES = frozenset({*HEADINGS, "dt", "summary", "legend"})
 _BLOCKS = frozenset({"div", "section", "article", "p", "ul", "ol", "dl", "dd", "li", "table", "td", "blockquote"})
 _MIN_LETTERS = 20
-"""Of a block that is hidden from screen readers and yet text; icons have fewer."""
+"""Minimum number of letters in a block that is hidden from screen readers and still text; icons have fewer."""
 MAX_NAME_LETTERS = 80
-"""Of a tab; what has more is no name."""
+"""Maximum number of letters in a tab's name."""
 _POINTERS = ("aria-controls", "data-target", "data-bs-target", "href", "for")
 
 
 def open_panels(page: Inventory) -> None:
-    """Make what can be shown plain text, and drop what cannot."""
+    """Turn elements that can be shown into plain text, and drop the others."""
     pointed = {str(tag[name]).removeprefix("#") for tag in page.everything() for name in _POINTERS if tag.has_attr(name)}
     events = (str(value) for tag in page.everything() for name, value in tag.attrs.items() if name.startswith("on"))
     pointed.update(word for event in events for word in _WORD.findall(event))
@@ -43,7 +43,7 @@ def open_panels(page: Inventory) -> None:
         if page.is_gone(tag) or id(tag) in panels:
             continue
         if page.letters(tag) <= MAX_NAME_LETTERS if tag.get("role") == "tab" else not page.unlinked(tag):
-            page.drop(tag)  # each name stands in its panel
+            page.drop(tag)  # each panel holds its name
     _open_titles(page)
     _drop_hidden(page, pointed, {id(panel) for panel, _ in found})
 
@@ -63,7 +63,7 @@ def _by_roles(page: Inventory) -> list[tuple[Tag, Tag]]:
         labelling = page.ids.get(str(panel.get("aria-labelledby")))
         if labelling is not None and labelling.name == "li" and not any(parent is labelling for parent in panel.parents):
             labelling["role"] = "tab"
-            page.give_role(labelling, "tab")  # without scripts, roles may be missing
+            page.give_role(labelling, "tab")  # roles may be missing without scripts
         elif panel.get("role") != "tabpanel":
             continue
         if labelling is not None and id(panel) not in named:
@@ -81,7 +81,7 @@ def _by_roles(page: Inventory) -> list[tuple[Tag, Tag]]:
 
 
 def _targets(page: Inventory, tag: Tag) -> list[Tag]:
-    """Return what an element says that it controls or leads to, on this page."""
+    """Return the elements of this page that an element declares to control or links to."""
     inner = tag.find("a", href=True) if tag.name not in ("a", "button") else None
     values = [str(source.get(name, "")) for source in (tag, inner) if isinstance(source, Tag) for name in _POINTERS]
     found = (page.ids.get(value.removeprefix("#")) for value in values if value)
@@ -89,7 +89,7 @@ def _targets(page: Inventory, tag: Tag) -> list[Tag]:
 
 
 def _by_links(page: Inventory) -> list[tuple[Tag, Tag]]:
-    """Return panels that a list of links leads to one by one: all siblings, none with a heading, and nothing else beside them."""
+    """Return panels that the links of a list lead to one by one: all siblings, none with a heading, and no other elements beside them."""
     found = []
     for listed in page.all(("ul", "ol")):
         if page.unlinked(listed) or not page.linked(listed):
@@ -133,7 +133,7 @@ def _by_radios(page: Inventory) -> list[tuple[Tag, Tag]]:
 
 
 def _open_titles(page: Inventory) -> None:
-    """Make paragraphs of what is clicked to show something, and drop all other buttons."""
+    """Turn clickable titles into paragraphs, and drop all other buttons."""
     for button in page.all(["button"]):
         if button.find_parent(list(_TITLES)) is not None:
             button.name = "span"
@@ -151,7 +151,7 @@ def _is_hidden(tag: Tag) -> bool:
 
 
 def _drop_hidden(page: Inventory, pointed: set[str], panels: set[int]) -> None:
-    """Drop what nothing shows: no tab, nothing that points to it or speaks of it."""
+    """Drop elements that cannot be shown: no tab, link or script refers to them."""
     by_rule, shown = _styles("\n".join(style.get_text() for style in page.all(["style"])))
     scripts = list(page.all(["script"]))
     code = "\n".join(script.get_text() for script in scripts)
@@ -170,7 +170,7 @@ def _drop_hidden(page: Inventory, pointed: set[str], panels: set[int]) -> None:
     opens = _OPENING.search(code) is not None or any(script.has_attr("src") for script in scripts)
     for tag in hidden:
         if page.is_gone(tag) or tag.get("role") == "tabpanel" or id(tag) in panels or tag.find("math") is not None:
-            continue  # formulas are hidden where a picture of them is shown
+            continue  # formulas may be hidden behind a picture
         if not _can_be_shown(tag, named, opens and not tag.has_attr("hidden")):
             page.drop(tag, "hidden")
 
@@ -184,7 +184,7 @@ def _styles(text: str) -> tuple[set[str], set[str]]:
     for piece in plain.split("}"):
         outside = depth == 0 and piece.count("{") == 1
         depth = max(0, depth + piece.count("{") - 1)
-        if not outside:  # in a block for print, for narrow windows and the like
+        if not outside:  # skip blocks for print, narrow windows and the like
             continue
         selectors, _, declarations = piece.partition("{")
         if _NOT_SHOWN.search(declarations):
@@ -199,7 +199,7 @@ def _marks(tag: Tag) -> set[str]:
 
 
 def _can_be_shown(tag: Tag, named: Iterable[str], opens: bool) -> bool:
-    """Tell whether something names a hidden element, or is clicked right before it."""
+    """Return True if a hidden element is referred to, or follows a clickable one directly."""
     names = {str(name) for name in (*tag.get_attribute_list("class"), tag.get("id")) if name}
     if names.intersection(named):
         return True

@@ -14,7 +14,7 @@ from slmsearch.corpus.documents.document import Document
 from slmsearch.corpus.documents.pdf_blocks import Setting, blocks, moved_notes
 from slmsearch.corpus.documents.pdf_columns import in_reading_order
 from slmsearch.corpus.documents.pdf_headings import Heading, find_headings, find_title, place_headings, without_title
-from slmsearch.corpus.documents.pdf_lines import Line, key_of, read_pieces
+from slmsearch.corpus.documents.pdf_lines import PdfLine, key_of, read_pieces
 from slmsearch.corpus.documents.pdf_running import drop_running
 from slmsearch.corpus.documents.skipped import NotTakenError, Reason
 from slmsearch.corpus.documents.text import checked_text, one_line
@@ -61,7 +61,7 @@ def pdf_to_markdown(data: bytes) -> Document:
     return Document(title, f"# {title}\n\n{content}" if title else content, metadata | _facts(facts), kept.dropped + broken)
 
 
-def _read_pages(document: PdfDocument) -> tuple[list[list[Line]], list[tuple[str, str]]]:
+def _read_pages(document: PdfDocument) -> tuple[list[list[PdfLine]], list[tuple[str, str]]]:
     """Read the lines of all pages; name those that are broken.
 
     Raises:
@@ -115,13 +115,13 @@ def _outline(document: PdfDocument) -> list[Heading]:
     return found
 
 
-def _by_page(lines: Sequence[Line]) -> list[Heading]:
+def _by_page(lines: Sequence[PdfLine]) -> list[Heading]:
     """Make each page a section."""
     firsts = {line.page: number for number, line in reversed(list(enumerate(lines)))}
     return [Heading(2, f"Page {page + 1}", page, None, line=firsts[page]) for page in sorted(firsts)]
 
 
-def _parts(lines: Sequence[Line], headings: Sequence[Heading], setting: Setting) -> Iterator[str]:
+def _parts(lines: Sequence[PdfLine], headings: Sequence[Heading], setting: Setting) -> Iterator[str]:
     """Yield headings, and the blocks under them."""
     at, moved = 0, moved_notes(lines, [heading.line for heading in headings], setting)
     gone = {number for numbers in moved.values() for number in numbers}

@@ -10,7 +10,7 @@ from statistics import median
 from typing import Self
 from unicodedata import bidirectional
 
-from slmsearch.corpus.documents.pdf_lines import Line
+from slmsearch.corpus.documents.pdf_lines import PdfLine
 from slmsearch.corpus.documents.text import escape_heading, fenced, one_line
 
 NEW_PARAGRAPH = 1.4
@@ -53,7 +53,7 @@ class Setting:
     """How often each word stands in it, lower case."""
 
     @classmethod
-    def of(cls, lines: Sequence[Line]) -> Self:
+    def of(cls, lines: Sequence[PdfLine]) -> Self:
         """Measure a document."""
         distances = [
             (before.bottom - line.bottom) / line.size
@@ -66,7 +66,7 @@ class Setting:
         return cls(median(distances) if distances else 1.2, width, body_size(lines), words)
 
 
-def body_size(lines: Sequence[Line]) -> float:
+def body_size(lines: Sequence[PdfLine]) -> float:
     """Return the size of the font in which most text is set."""
     sizes = Counter[float]()
     for line in lines:
@@ -74,7 +74,7 @@ def body_size(lines: Sequence[Line]) -> float:
     return sizes.most_common(1)[0][0] if sizes else 0.0
 
 
-def blocks(lines: Sequence[Line], setting: Setting) -> Iterator[str]:
+def blocks(lines: Sequence[PdfLine], setting: Setting) -> Iterator[str]:
     """Yield the blocks of lines that stand under one heading, as Markdown; notes follow the paragraph that they cut."""
     rows, notes = _rows(lines), _notes(lines, setting)
     waiting: list[int] = []
@@ -93,8 +93,8 @@ def blocks(lines: Sequence[Line], setting: Setting) -> Iterator[str]:
     yield from _cut_notes(cut, lines, setting)
 
 
-def _cut_notes(numbers: Sequence[int], lines: Sequence[Line], setting: Setting) -> Iterator[str]:
-    waiting: list[Line] = []
+def _cut_notes(numbers: Sequence[int], lines: Sequence[PdfLine], setting: Setting) -> Iterator[str]:
+    waiting: list[PdfLine] = []
     for number in numbers:
         if waiting and (_NOTE.match(lines[number].text) or lines[number].is_aside or waiting[-1].is_aside):
             yield _block(waiting, False, setting)
@@ -104,7 +104,7 @@ def _cut_notes(numbers: Sequence[int], lines: Sequence[Line], setting: Setting) 
         yield _block(waiting, False, setting)
 
 
-def _notes(lines: Sequence[Line], setting: Setting) -> set[int]:
+def _notes(lines: Sequence[PdfLine], setting: Setting) -> set[int]:
     """Return the lines of notes: in the margin, or the last ones of their page, in a smaller font, the first with a mark."""
     found = {number for number, line in enumerate(lines) if line.is_aside}
     for _, numbers in itertools.groupby(range(len(lines)), key=lambda number: lines[number].page):
@@ -119,7 +119,7 @@ def _notes(lines: Sequence[Line], setting: Setting) -> set[int]:
     return found
 
 
-def moved_notes(lines: Sequence[Line], starts: Sequence[int], setting: Setting) -> dict[int, list[int]]:
+def moved_notes(lines: Sequence[PdfLine], starts: Sequence[int], setting: Setting) -> dict[int, list[int]]:
     """Return the lines of notes at the foot of a page by the section of that page, from 0 for the first, that alone has their mark.
 
     Args:
@@ -145,7 +145,7 @@ def moved_notes(lines: Sequence[Line], starts: Sequence[int], setting: Setting) 
     return moved
 
 
-def _rows(lines: Sequence[Line]) -> set[int]:
+def _rows(lines: Sequence[PdfLine]) -> set[int]:
     """Return the rows of tables: lines of many cells, or of cells that stand below those of the line before or above the next one's."""
     found = {number for number, line in enumerate(lines) if len(line.cells) >= ROW_CELLS and not line.fixed}
     for number, (line, other) in enumerate(itertools.pairwise(lines)):
@@ -158,7 +158,7 @@ def _rows(lines: Sequence[Line]) -> set[int]:
     return found
 
 
-def _ends_before(number: int, waiting: Sequence[int], lines: Sequence[Line], rows: Set[int], setting: Setting) -> bool:
+def _ends_before(number: int, waiting: Sequence[int], lines: Sequence[PdfLine], rows: Set[int], setting: Setting) -> bool:
     """Say whether a paragraph ends before a line."""
     line, before, first = lines[number], lines[waiting[-1]], lines[waiting[0]]
     if line.fixed != before.fixed or (number in rows) != (waiting[-1] in rows):
@@ -188,13 +188,13 @@ def _ends_before(number: int, waiting: Sequence[int], lines: Sequence[Line], row
     return ends_sentence and (moved or is_short) and len(waiting) + is_short + moved > 1
 
 
-def _is_stacked(line: Line, above: Sequence[Line], setting: Setting) -> bool:
+def _is_stacked(line: PdfLine, above: Sequence[PdfLine], setting: Setting) -> bool:
     """Say whether a line overlaps one of those before it, as the parts of a displayed formula do."""
     near = (abs(other.bottom - line.bottom) / max(other.size, line.size, 1.0) for other in above[-4:] if other.page == line.page)
     return any(distance < STACKED * setting.leading for distance in near)
 
 
-def _has_room(line: Line, above: Sequence[Line]) -> bool:
+def _has_room(line: PdfLine, above: Sequence[PdfLine]) -> bool:
     """Say whether the first word of a line had room at the end of the line before it, much of which is empty."""
     before, left = above[-1], min(line.left, above[-1].left)
     right = max([line.right, *(other.right for other in above if other.page == line.page and other.left < line.right)])
@@ -203,7 +203,7 @@ def _has_room(line: Line, above: Sequence[Line]) -> bool:
     return is_short and not any(bidirectional(letter) in ("R", "AL") for letter in before.text)
 
 
-def _block(lines: Sequence[Line], is_table: bool, setting: Setting) -> str:
+def _block(lines: Sequence[PdfLine], is_table: bool, setting: Setting) -> str:
     if lines[0].fixed:
         return _code(lines)
     if is_table:
@@ -215,7 +215,7 @@ def _block(lines: Sequence[Line], is_table: bool, setting: Setting) -> str:
     return f"- {one_line(text[bullet.end() :])}" if bullet else escape_heading(one_line(text))
 
 
-def _table(lines: Sequence[Line]) -> Iterator[str]:
+def _table(lines: Sequence[PdfLine]) -> Iterator[str]:
     """Yield the rows of a table, each cell under those that it stands under; an empty one stays empty."""
     columns: list[tuple[float, float]] = []
     for left, right, _ in sorted(part for line in lines for part in line.parts):
@@ -244,7 +244,7 @@ def _joined(text: str, following: str, words: Mapping[str, int]) -> str:
     return (text[:-1] if words.get(whole) else text) + following
 
 
-def _code(lines: Sequence[Line]) -> str:
+def _code(lines: Sequence[PdfLine]) -> str:
     """Return lines of code between fences, each as far from the left as it is printed."""
     left = min(line.left for line in lines)
     widths = [(line.right - line.left) / len(line.text.strip()) for line in lines if line.text.strip()]

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from statistics import mode
 
-from slmsearch.corpus.documents.pdf_lines import Line, join_pieces, on_one_line, right_edge
+from slmsearch.corpus.documents.pdf_lines import PdfLine, join_pieces, on_one_line, right_edge
 
 STEP = 2.0
 """Points: width of the strips of a page in which white is looked for."""
@@ -29,7 +29,7 @@ MARGIN_FRAC, MARGIN_SIZE = 0.35, 0.95
 """Width of a margin with notes, in that of the text, and size of their font, in that of the text, at most."""
 
 
-def in_reading_order(pieces: Sequence[Line]) -> list[Line]:
+def in_reading_order(pieces: Sequence[PdfLine]) -> list[PdfLine]:
     """Return the lines of a page; a note in the margin follows the line that it is printed beside."""
     asides = _asides(pieces)
     beside = {id(piece) for aside in asides for piece in aside}
@@ -41,7 +41,7 @@ def in_reading_order(pieces: Sequence[Line]) -> list[Line]:
     return lines
 
 
-def _asides(pieces: Sequence[Line]) -> list[list[Line]]:
+def _asides(pieces: Sequence[PdfLine]) -> list[list[PdfLine]]:
     """Return the pieces of each note in the right margin: smaller than the text, and nothing else stands there."""
     edge = right_edge(pieces)
     ending = [piece for piece in pieces if edge - 2 <= piece.right <= edge]
@@ -52,7 +52,7 @@ def _asides(pieces: Sequence[Line]) -> list[list[Line]]:
     size = mode(piece.size for piece in ending)
     if any(piece.size > MARGIN_SIZE * size or piece.right - edge > MARGIN_FRAC * (edge - left) for piece in beyond):
         return []
-    asides: list[list[Line]] = []
+    asides: list[list[PdfLine]] = []
     for piece in beyond:
         last = asides[-1][-1] if asides else None
         if last is not None and (on_one_line(last, piece) or 0 < last.bottom - piece.bottom < 2 * piece.size):
@@ -62,7 +62,7 @@ def _asides(pieces: Sequence[Line]) -> list[list[Line]]:
     return [aside for aside in asides if any(c.isalpha() for piece in aside for c in piece.text)]
 
 
-def _in_columns(pieces: Sequence[Line]) -> list[Line]:
+def _in_columns(pieces: Sequence[PdfLine]) -> list[PdfLine]:
     gutters = _gutters(pieces)
     if not gutters:
         return _rows(pieces)
@@ -75,9 +75,9 @@ def _in_columns(pieces: Sequence[Line]) -> list[Line]:
     return _rows(ordered, [_side(piece, gutters) for piece in ordered])
 
 
-def _rows(pieces: Sequence[Line], sides: Sequence[int | None] = ()) -> list[Line]:
+def _rows(pieces: Sequence[PdfLine], sides: Sequence[int | None] = ()) -> list[PdfLine]:
     """Join pieces that follow one another at the same height, of one column each."""
-    rows: list[list[Line]] = []
+    rows: list[list[PdfLine]] = []
     for number, piece in enumerate(pieces):
         before = rows[-1][-1] if rows else None
         same_side = not sides or number == 0 or sides[number] == sides[number - 1]
@@ -88,7 +88,7 @@ def _rows(pieces: Sequence[Line], sides: Sequence[int | None] = ()) -> list[Line
     return [join_pieces(row) if len(row) > 1 else row[0] for row in rows]
 
 
-def _gutters(pieces: Sequence[Line]) -> list[tuple[float, float]]:
+def _gutters(pieces: Sequence[PdfLine]) -> list[tuple[float, float]]:
     """Return the white between columns of prose; none where a page has one column, or its columns are those of a table."""
     if len(pieces) < 2 * FEWEST_LINES:
         return []
@@ -121,7 +121,7 @@ def _without_narrow(gutters: list[tuple[float, float]], left: float, right: floa
     return gutters
 
 
-def _hold_prose(pieces: Sequence[Line], gutters: Sequence[tuple[float, float]], left: float, right: float) -> bool:
+def _hold_prose(pieces: Sequence[PdfLine], gutters: Sequence[tuple[float, float]], left: float, right: float) -> bool:
     starts, ends = [left, *(end for _, end in gutters)], [*(start for start, _ in gutters), right]
     for column, (start, end) in enumerate(zip(starts, ends, strict=True)):
         lines = [piece for piece in pieces if _side(piece, gutters) == column]
@@ -135,17 +135,17 @@ def _hold_prose(pieces: Sequence[Line], gutters: Sequence[tuple[float, float]], 
     return True
 
 
-def _side(piece: Line, gutters: Sequence[tuple[float, float]]) -> int | None:
+def _side(piece: PdfLine, gutters: Sequence[tuple[float, float]]) -> int | None:
     """Return the column that a piece stands in; None where it stands across several."""
     middles = [(start + end) / 2 for start, end in gutters]
     column = sum(piece.left >= middle for middle in middles)
     return column if column == sum(piece.right > middle for middle in middles) else None
 
 
-def _down(pieces: Sequence[Line], sides: Sequence[int | None], count: int) -> list[Line]:
+def _down(pieces: Sequence[PdfLine], sides: Sequence[int | None], count: int) -> list[PdfLine]:
     """Order pieces by what stands across the columns, and between that, down each column from the left."""
-    ordered: list[Line] = []
-    columns: list[list[Line]] = [[] for _ in range(count)]
+    ordered: list[PdfLine] = []
+    columns: list[list[PdfLine]] = [[] for _ in range(count)]
     for side, piece in sorted(zip(sides, pieces, strict=True), key=lambda pair: (-pair[1].top, pair[1].left)):
         if side is not None:
             columns[side].append(piece)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from slmsearch.corpus.documents.pdf_blocks import BULLET, SHORT_FRAC, Setting, body_size
-from slmsearch.corpus.documents.pdf_lines import Line, key_of
+from slmsearch.corpus.documents.pdf_lines import PdfLine, key_of
 from slmsearch.corpus.documents.text import one_line
 
 MAX_LINES = 3
@@ -68,7 +68,7 @@ class Heading:
     """Lines that it takes the place of."""
 
 
-def place_headings(lines: Sequence[Line], outline: Sequence[Heading]) -> list[Heading]:
+def place_headings(lines: Sequence[PdfLine], outline: Sequence[Heading]) -> list[Heading]:
     """Find each heading of an outline among the lines of its page, whichever of the two has a number; else stand it where it points to."""
     on_page: dict[int, list[int]] = defaultdict(list)
     for number, line in enumerate(lines):
@@ -95,7 +95,7 @@ def _names(printed: Heading, heading: Heading) -> bool:
     return is_there and _bare(printed.text)[:SAME_START] == _bare(heading.text)[:SAME_START]
 
 
-def _missing(lines: Sequence[Line], placed: Sequence[Heading]) -> Iterator[Heading]:
+def _missing(lines: Sequence[PdfLine], placed: Sequence[Heading]) -> Iterator[Heading]:
     """Yield headings that the outline lacks: as large as those of its numbered ones with as many numbers, larger than the text."""
     body = body_size(lines)
     levels: dict[tuple[int, bool, int], list[int]] = defaultdict(list)
@@ -115,12 +115,12 @@ def _missing(lines: Sequence[Line], placed: Sequence[Heading]) -> Iterator[Headi
             yield Heading(max(found), text, line.page, line=number, taken=count)
 
 
-def _is_below(line: Line, heading: Heading) -> bool:
+def _is_below(line: PdfLine, heading: Heading) -> bool:
     """Say whether a line stands below the place that an outline points to, in its column."""
     return heading.height is not None and line.bottom < heading.height and line.right > (heading.left or 0.0)
 
 
-def _printed(heading: Heading, lines: Sequence[Line], numbers: Sequence[int]) -> Heading | None:
+def _printed(heading: Heading, lines: Sequence[PdfLine], numbers: Sequence[int]) -> Heading | None:
     """Find where a heading is printed: nearest to where the outline points, else in the largest font."""
     wanted = {key_of(heading.text), _bare(heading.text)}
     best: tuple[float, float, int, int] | None = None
@@ -148,7 +148,7 @@ def _bare(text: str) -> str:
     return key_of(_NUMBER.sub("", text.strip()))
 
 
-def without_title(lines: Sequence[Line], title: str) -> list[Line]:
+def without_title(lines: Sequence[PdfLine], title: str) -> list[PdfLine]:
     """Take the first page's lines that say the title from the text."""
     wanted = key_of(title)
     for number, line in enumerate(lines):
@@ -160,7 +160,7 @@ def without_title(lines: Sequence[Line], title: str) -> list[Line]:
     return list(lines)
 
 
-def find_title(lines: Sequence[Line], outline: Sequence[Heading] = ()) -> tuple[str, list[Line]]:
+def find_title(lines: Sequence[PdfLine], outline: Sequence[Heading] = ()) -> tuple[str, list[PdfLine]]:
     """Take the title off the first page: what is printed largest in its upper part, and is no heading of the outline.
 
     Returns:
@@ -186,7 +186,7 @@ def find_title(lines: Sequence[Line], outline: Sequence[Heading] = ()) -> tuple[
     return (title, [line for line in lines if id(line) not in taken]) if len(title) <= MAX_TITLE_CHARS else ("", list(lines))
 
 
-def _bold_on_top(lines: Sequence[Line]) -> int:
+def _bold_on_top(lines: Sequence[PdfLine]) -> int:
     """Return how many lines on top of the first page are bold, where other lines that look like them have numbers, the next one a 1."""
     top = lines[0]
     count = next((number for number, line in enumerate(lines) if not line.bold or line.size != top.size or line.page), len(lines))
@@ -199,7 +199,7 @@ def _bold_on_top(lines: Sequence[Line]) -> int:
     return count if is_alone and is_highest and is_name and count < len(lines) else 0
 
 
-def find_headings(lines: Sequence[Line], setting: Setting) -> list[Heading]:
+def find_headings(lines: Sequence[PdfLine], setting: Setting) -> list[Heading]:
     """Find headings by their looks: what is larger than the text, bold, in capitals or numbered, alone on its line.
 
     Returns:
@@ -216,7 +216,7 @@ def find_headings(lines: Sequence[Line], setting: Setting) -> list[Heading]:
     return []
 
 
-def _headings(lines: Sequence[Line], looks: Sequence[Look | None], body: float) -> Iterator[Heading]:
+def _headings(lines: Sequence[PdfLine], looks: Sequence[Look | None], body: float) -> Iterator[Heading]:
     """Put the lines of each heading together; what is too long is none."""
     number = 0
     while number < len(lines):
@@ -239,7 +239,7 @@ def _levelled(headings: Sequence[Heading], looks: Sequence[Look | None]) -> list
     return [replace(heading, level=min(level, DEEPEST)) for (heading, *_), level in zip(told, levels, strict=True)]
 
 
-def _without_display(headings: list[Heading], lines: Sequence[Line], setting: Setting) -> list[Heading]:
+def _without_display(headings: list[Heading], lines: Sequence[PdfLine], setting: Setting) -> list[Heading]:
     """Leave out what no text follows, as on covers, and authors under the title."""
     kept, is_item = list[Heading](), False
     for heading, following in itertools.zip_longest(headings, headings[1:]):
@@ -271,13 +271,13 @@ def _follows(one: str, other: str) -> bool:
     return len(numbers) == 2 and numbers[1] == numbers[0] + 1
 
 
-def _first_prose(lines: Sequence[Line], setting: Setting) -> int:
+def _first_prose(lines: Sequence[PdfLine], setting: Setting) -> int:
     """Return where the text of the first page begins, below title and authors; -1 where none does."""
     first = [line.page == 0 and line.right - line.left > PROSE_FRAC * setting.width and len(line.text.split()) > 4 for line in lines]
     return next((number for number in range(len(first) - 2) if all(first[number : number + 3])), -1)
 
 
-def _look(number: int, lines: Sequence[Line], body: float, setting: Setting) -> Look | None:
+def _look(number: int, lines: Sequence[PdfLine], body: float, setting: Setting) -> Look | None:
     """Return the look of a line that may be a heading: its size and how it is set apart; None for text."""
     line = lines[number]
     text = line.text.strip()
@@ -294,7 +294,7 @@ def _look(number: int, lines: Sequence[Line], body: float, setting: Setting) -> 
     return (round(body), line.bold + is_upper) if is_alone or (line.bold and _NUMBERED.match(text)) else None
 
 
-def _stands_apart(number: int, lines: Sequence[Line], setting: Setting) -> bool:
+def _stands_apart(number: int, lines: Sequence[PdfLine], setting: Setting) -> bool:
     """Say whether there is more room above a line than between lines, and text in another look below it."""
     line = lines[number]
     before = lines[number - 1] if number else None
@@ -304,7 +304,7 @@ def _stands_apart(number: int, lines: Sequence[Line], setting: Setting) -> bool:
     return (room < 0 or room > APART * setting.leading) and after is not None and not after.cells
 
 
-def _numbered_in_order(lines: Sequence[Line], setting: Setting) -> set[int]:
+def _numbered_in_order(lines: Sequence[PdfLine], setting: Setting) -> set[int]:
     """Return short lines that stand apart and are numbered from 1 or I on, at most one left out."""
     for names in (_NUMERALS, tuple(map(str, range(1, 100)))):
         found, at = set[int](), 0
@@ -319,7 +319,7 @@ def _numbered_in_order(lines: Sequence[Line], setting: Setting) -> set[int]:
     return set()
 
 
-def _goes_on(lines: Sequence[Line], first: int, count: int, body: float) -> bool:
+def _goes_on(lines: Sequence[PdfLine], first: int, count: int, body: float) -> bool:
     """Say whether a line belongs to the heading that began some lines before it."""
     line, before = lines[first + count], lines[first + count - 1]
     is_near = line.page == before.page and 0 < before.bottom - line.bottom < 1.6 * line.size

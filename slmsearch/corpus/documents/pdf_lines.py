@@ -42,7 +42,7 @@ Box = tuple[float, float, float, float]
 
 
 @dataclass(slots=True)
-class Line:
+class PdfLine:
     """A line of text; places in points from the lower left corner of its page."""
 
     page: int
@@ -80,11 +80,11 @@ def key_of(text: str) -> str:
     return "".join(filter(str.isalnum, text.casefold()))
 
 
-def read_pieces(page: PdfTextPage, number: int) -> list[Line]:
+def read_pieces(page: PdfTextPage, number: int) -> list[PdfLine]:
     """Read the pieces of a page's lines, in the order in which it draws them; no wide gap is within one."""
     found = [piece for piece in _pieces(page.raw, number) if piece.text]
     edge = right_edge(found)
-    pieces: list[Line] = []
+    pieces: list[PdfLine] = []
     for piece in found:
         before = pieces[-1] if pieces else None
         is_near = (
@@ -99,7 +99,7 @@ def read_pieces(page: PdfTextPage, number: int) -> list[Line]:
     return pieces
 
 
-def right_edge(pieces: Sequence[Line]) -> float:
+def right_edge(pieces: Sequence[PdfLine]) -> float:
     """Return where the text of a page ends on the right, a point added; infinity where its lines end at no common place."""
     edge, count = Counter(round(piece.right) for piece in pieces).most_common(1)[0] if pieces else (0, 0)
     return edge + 1.0 if count >= max(FEWEST_LINES, EDGE_FRAC * len(pieces)) else inf
@@ -109,13 +109,13 @@ def _differs(size: float, other: float) -> bool:
     return abs(size - other) > OTHER_SIZE * max(size, other)
 
 
-def on_one_line(one: Line, other: Line) -> bool:
+def on_one_line(one: PdfLine, other: PdfLine) -> bool:
     """Say whether two pieces stand at the same height of a page."""
     lower = min(one.top - one.bottom, other.top - other.bottom)
     return min(one.top, other.top) - max(one.bottom, other.bottom) > 0.5 * lower
 
 
-def join_pieces(pieces: list[Line], between: str = "  ") -> Line:
+def join_pieces(pieces: list[PdfLine], between: str = "  ") -> PdfLine:
     """Join pieces to a line; its cells are the pieces, where a wide gap divides them."""
     if between != " " and len(pieces) > 1 and _ITEM.fullmatch(pieces[0].text):
         pieces = [replace(join_pieces(pieces[:2], " "), is_item=True), *pieces[2:]]
@@ -126,10 +126,10 @@ def join_pieces(pieces: list[Line], between: str = "  ") -> Line:
     is_bold = all(piece.bold for piece in pieces)
     cells = tuple(part for piece in pieces for part in piece.parts) if between == "  " and len(pieces) > 1 else ()
     text = between.join(piece.text for piece in pieces)
-    return Line(main.page, text, min(lefts), min(bottoms), max(rights), max(tops), main.size, is_bold, main.fixed, cells)
+    return PdfLine(main.page, text, min(lefts), min(bottoms), max(rights), max(tops), main.size, is_bold, main.fixed, cells)
 
 
-def _pieces(page: pdfium.FPDF_TEXTPAGE, number: int) -> Iterator[Line]:
+def _pieces(page: pdfium.FPDF_TEXTPAGE, number: int) -> Iterator[PdfLine]:
     rect = pdfium.FS_RECTF()
     text: list[str] = []
     boxes: list[Box] = []
@@ -190,7 +190,7 @@ def _is_mark(letter: str, mark: str, box: Box, raised: Box, size: float, small: 
     return mark.isdigit() and letter.isalnum() and small < SMALLER * size and raised[1] - box[1] > RAISED * size
 
 
-def _piece(page: pdfium.FPDF_TEXTPAGE, number: int, text: str, boxes: list[Box], sizes: list[float], first: int, last: int) -> Line:
+def _piece(page: pdfium.FPDF_TEXTPAGE, number: int, text: str, boxes: list[Box], sizes: list[float], first: int, last: int) -> PdfLine:
     lefts, bottoms, rights, tops = zip(*boxes, strict=True)
     whole = " ".join(text.encode("utf-8", "replace").decode().split())
     asked = {(first + last) // 2, last} | (set() if text[0].isdigit() else {first})  # numbers of lines of code are set as text
@@ -198,7 +198,7 @@ def _piece(page: pdfium.FPDF_TEXTPAGE, number: int, text: str, boxes: list[Box],
     names = {_font_name(page, index) for index in asked} - {""}
     is_bold, is_fixed = (bool(names) and all(mark.search(name) for name in names) for mark in (_BOLD, _FIXED))
     size = max(set(sizes), key=sizes.count)
-    return Line(number, whole, min(lefts), min(bottoms), max(rights), max(tops), size, is_bold, is_fixed)
+    return PdfLine(number, whole, min(lefts), min(bottoms), max(rights), max(tops), size, is_bold, is_fixed)
 
 
 def _scale(page: pdfium.FPDF_TEXTPAGE, index: int) -> float:

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from slmsearch.corpus.documents.pdf_lines import Line, key_of
+from slmsearch.corpus.documents.pdf_lines import PdfLine, key_of
 
 EDGE_LINES = 3
 """Lines at the top and at the foot of a page among which running heads are looked for."""
@@ -34,14 +34,14 @@ _NUMBER_BEFORE = re.compile(r"^\W*(?:[A-Z]?\d+(?:\.\d+)*|[A-Z]|[IVXLC]+)[.:)]?\s
 class Kept(NamedTuple):
     """What is left of the lines, and what is not."""
 
-    lines: list[Line]
+    lines: list[PdfLine]
     dropped: list[tuple[str, str]]
     """Kind and text: each running head once, a table of contents by page."""
     contents: set[tuple[int, str]]
     """Headings of tables of contents: page, from 0, and key."""
 
 
-def drop_running(pages: Sequence[Sequence[Line]], titles: Iterable[str] = ()) -> Kept:
+def drop_running(pages: Sequence[Sequence[PdfLine]], titles: Iterable[str] = ()) -> Kept:
     """Drop running heads, page numbers and tables of contents.
 
     Args:
@@ -51,7 +51,7 @@ def drop_running(pages: Sequence[Sequence[Line]], titles: Iterable[str] = ()) ->
     running = {id(line): line for line in _running(pages)}
     names = {key_of(_NUMBER_BEFORE.sub("", title)) for title in titles} - {""}
     dropped = {_DIGITS.sub("0", line.text): ("running head", line.text) for line in running.values()}
-    kept, contents = list[Line](), set[tuple[int, str]]()
+    kept, contents = list[PdfLine](), set[tuple[int, str]]()
     for number, lines in enumerate(pages):
         listed = _contents([line for line in lines if id(line) not in running], names)
         if listed:
@@ -64,13 +64,13 @@ def drop_running(pages: Sequence[Sequence[Line]], titles: Iterable[str] = ()) ->
     return Kept(kept, [(kind, text[:SHOWN_CHARS]) for kind, text in dropped.values()], contents)
 
 
-def _edges(lines: Sequence[Line]) -> tuple[list[Line], list[Line]]:
+def _edges(lines: Sequence[PdfLine]) -> tuple[list[PdfLine], list[PdfLine]]:
     """Return the highest and the lowest lines of a page."""
     ordered = sorted(lines, key=lambda line: -line.top)
     return ordered[:EDGE_LINES], ordered[EDGE_LINES:][-EDGE_LINES:][::-1]
 
 
-def _running(pages: Sequence[Sequence[Line]]) -> list[Line]:
+def _running(pages: Sequence[Sequence[PdfLine]]) -> list[PdfLine]:
     edges = [
         (number, side, place, line)
         for number, lines in enumerate(pages)
@@ -81,7 +81,7 @@ def _running(pages: Sequence[Sequence[Line]]) -> list[Line]:
     are_many = len({line.page for _, line in numbers}) >= max(2, len(pages) / 3)
     shift = _shift([line for *_, place, line in edges if place < 2], len(pages))
     found = [line for place, line in numbers if are_many or (place == 0 and len(pages) > 1 and line.key == str(line.page + shift))]
-    same: dict[str, list[Line]] = defaultdict(list)
+    same: dict[str, list[PdfLine]] = defaultdict(list)
     for *_, line in edges:
         same[_bare(line)].append(line)
     for key, lines in same.items():
@@ -92,34 +92,34 @@ def _running(pages: Sequence[Sequence[Line]]) -> list[Line]:
     return _without_text(found + _stamped(pages), pages) + _apart(pages) + _page_numbers(pages)
 
 
-def _shift(lines: Sequence[Line], count: int) -> int:
+def _shift(lines: Sequence[PdfLine], count: int) -> int:
     """Return by how much the number that most pages print at their edges is larger than that of the page, from 0; 1 if they print none."""
     pairs = {(int(digits) - line.page, line.page) for line in lines for digits in _DIGITS.findall(line.text) if len(digits) < 5}
     shift, pages = Counter(shift for shift, _ in pairs).most_common(1)[0] if pairs else (1, 0)
     return shift if pages >= max(FEWEST_PAGES, count / 3) else 1
 
 
-def _are_under_headings(alike: Sequence[Line], pages: Sequence[Sequence[Line]]) -> bool:
+def _are_under_headings(alike: Sequence[PdfLine], pages: Sequence[Sequence[PdfLine]]) -> bool:
     """Say whether most of some lines follow one in bold, at the top of their pages, that says something else on each."""
     tops = {line.page: _edges(pages[line.page])[0] for line in alike}
     above = [[other for other in tops[line.page] if other.bold and not line.bold and other.bottom > line.bottom] for line in alike]
     return 2 * sum(map(bool, above)) > len(alike) and len({other.key for others in above for other in others[:1]}) > 1
 
 
-def _without_text(found: Sequence[Line], pages: Sequence[Sequence[Line]]) -> list[Line]:
+def _without_text(found: Sequence[PdfLine], pages: Sequence[Sequence[PdfLine]]) -> list[PdfLine]:
     """Leave out what stands often elsewhere too: a sentence that a text repeats."""
     keys = Counter(_bare(line) for line in {id(line): line for line in found}.values())
     everywhere = Counter(_bare(line) for lines in pages for line in lines)
     return [line for line in found if not (key := _bare(line)) or everywhere[key] <= (1 + TEXT_FRAC) * keys[key]]
 
 
-def _bare(line: Line) -> str:
+def _bare(line: PdfLine) -> str:
     return _DIGITS.sub("", line.key)
 
 
-def _page_numbers(pages: Sequence[Sequence[Line]]) -> list[Line]:
+def _page_numbers(pages: Sequence[Sequence[PdfLine]]) -> list[PdfLine]:
     """Return the lines of a number that grows from page to page at the same height, wherever that is."""
-    grow: dict[tuple[int, int], list[Line]] = defaultdict(list)
+    grow: dict[tuple[int, int], list[PdfLine]] = defaultdict(list)
     for number, lines in enumerate(pages):
         for line in lines:
             if _NUMBER.fullmatch(line.text) and line.key.isdecimal():
@@ -127,9 +127,9 @@ def _page_numbers(pages: Sequence[Sequence[Line]]) -> list[Line]:
     return [line for found in grow.values() if len({line.page for line in found}) >= max(FEWEST_PAGES, len(pages) / 3) for line in found]
 
 
-def _stamped(pages: Sequence[Sequence[Line]]) -> list[Line]:
+def _stamped(pages: Sequence[Sequence[PdfLine]]) -> list[PdfLine]:
     """Return the lines that stand at the same place of most pages, wherever that is: watermarks, notes at the margin."""
-    at: dict[tuple[str, int, int], list[Line]] = defaultdict(list)
+    at: dict[tuple[str, int, int], list[PdfLine]] = defaultdict(list)
     for lines in pages:
         for line in lines:
             at[line.key, round(line.left / SAME_HEIGHT), round(line.bottom / SAME_HEIGHT)].append(line)
@@ -137,7 +137,7 @@ def _stamped(pages: Sequence[Sequence[Line]]) -> list[Line]:
     return [line for found in many if not _are_under_headings(found, pages) for line in found]
 
 
-def _apart(pages: Sequence[Sequence[Line]]) -> list[Line]:
+def _apart(pages: Sequence[Sequence[PdfLine]]) -> list[PdfLine]:
     """Return the highest and lowest lines that stand apart from the text, at a height where most pages have one."""
     found = []
     for side in (0, 1):
@@ -159,7 +159,7 @@ def _apart(pages: Sequence[Sequence[Line]]) -> list[Line]:
     return found
 
 
-def _contents(lines: Sequence[Line], titles: set[str]) -> list[Line]:
+def _contents(lines: Sequence[PdfLine], titles: set[str]) -> list[PdfLine]:
     """Return the lines of a table of contents: with leading dots, or a title of the outline and a page."""
     dotted = [line for line in lines if _LEADERS.search(line.text)]
     named = [line for line in lines if not line.fixed and _PAGE_AT_END.search(line.text) and _named(line.text) in titles]
@@ -176,7 +176,7 @@ def _contents(lines: Sequence[Line], titles: set[str]) -> list[Line]:
     return [line for line in lines if id(line) in marked or _NUMBER.fullmatch(line.text.strip())]
 
 
-def _grow(lines: Sequence[Line]) -> bool:
+def _grow(lines: Sequence[PdfLine]) -> bool:
     """Say whether the numbers at the ends of lines grow, as those of pages do."""
     numbers = [int(digits[-1]) for line in lines if (digits := _DIGITS.findall(line.text))]
     return all(one <= other for one, other in itertools.pairwise(numbers))

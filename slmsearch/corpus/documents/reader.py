@@ -1,8 +1,8 @@
-"""Reading documents one after the other in a process of their own, watched from outside; the process is this module as a program.
+"""Reader of documents in a separate process, watched from outside; this module is also the program of that process.
 
-A parser may loop, use up memory or crash on a file that was made to do so, or is only broken. There it ends nothing but itself.
-The process is started when first needed, killed when it takes too long, and started again. It is told a path and its folder a line and
-answers a JSON object a line.
+A parser may loop, exhaust memory or crash on a hostile or broken file; there it stops only its own process. The process starts on first
+use, is killed when it takes too long, and is started again. It reads lines of path and folder, and answers each with a JSON object on a
+line.
 """
 
 import errno
@@ -26,20 +26,20 @@ MARKDOWN, TEXT, RST, HTML, PDF = (".md", ".markdown", ".mdx"), (".txt", ".text")
 NOTEBOOK, OFFICE, SEPARATED, EPUB = (".ipynb",), (".docx", ".pptx", ".xlsx"), (".csv", ".tsv"), (".epub",)
 MAN, INFO = (".man", ".mdoc", *(f".{section}" for section in range(1, 9))), (".info",)
 SUFFIXES = (*MARKDOWN, *TEXT, *RST, *HTML, *PDF, *OFFICE, *SEPARATED, *EPUB, *NOTEBOOK, *MAN, *INFO)
-"""In the order in which files of the same name come to the plain page id."""
+"""Suffixes, in the order in which files of the same name take the plain page id."""
 PARSED = (*HTML, *PDF, *OFFICE, *SEPARATED, *EPUB, *NOTEBOOK)
 """Suffixes of formats that only the process reads, and whose documents depend on no other file."""
 MEMORY_BYTES = 4 << 30
-"""Address space of the process that parses."""
+"""Address space of the parsing process, in bytes."""
 START_S = 60.0
-"""Added to the time of a process' first document, for its own start on a busy machine."""
+"""Seconds added to the time limit of a process' first document, for its start on a busy machine."""
 
 
 class ReadingProcess:
-    """Reads documents one after the other in another process; used by one thread."""
+    """Process that reads documents one after the other; for use by one thread."""
 
     def __init__(self, timeout_s: float) -> None:
-        """Take the time one document may take; nothing is started yet."""
+        """Set the time limit per document, in seconds; start nothing yet."""
         self._timeout_s = timeout_s
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -53,7 +53,7 @@ class ReadingProcess:
         """Read a document of a folder.
 
         Raises:
-            NotTakenError: it cannot be read, or reading it took too long or brought the process down.
+            NotTakenError: the document cannot be read, takes too long, or crashed the process.
         """
         timeout_s = self._timeout_s
         if self._process is None or self._process.poll() is not None:
@@ -84,23 +84,23 @@ class ReadingProcess:
         return Document(**answer)
 
     def stop(self) -> None:
-        """Kill the process, if it runs; the next document starts another."""
+        """Kill the process, if it runs; the next document starts a new one."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
             for stream in (self._process.stdin, self._process.stdout):
                 if stream is not None:
-                    with suppress(BrokenPipeError):  # what it has not read is still to be written
+                    with suppress(BrokenPipeError):  # unread input is still buffered
                         stream.close()
         self._process = None
 
 
 def read_inside(path: Path, root: Path) -> bytes:
-    """Read a file of a folder, whatever has become of it since it was listed: what is opened lies in the folder.
+    """Read a file of a folder; even if it was replaced since the listing, the opened file is inside the folder.
 
     Raises:
-        NotTakenError: it leads out of the folder, or is no file any more.
-        OSError: it cannot be read.
+        NotTakenError: the path leads out of the folder, or is no longer a file.
+        OSError: the file cannot be read.
     """
     inside = root.resolve()
     target = path.resolve()
@@ -114,10 +114,10 @@ def read_inside(path: Path, root: Path) -> bytes:
             for part in folders:
                 here = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=here)
                 opened.callback(os.close, here)
-            # A pipe in its place would be waited for.
+            # Do not block on a pipe in its place.
             file = opened.enter_context(os.fdopen(os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=here), "rb"))
         except OSError as error:
-            if error.errno in (errno.ELOOP, errno.ENOTDIR):  # a link, since a moment ago
+            if error.errno in (errno.ELOOP, errno.ENOTDIR):  # it has become a link
                 raise NotTakenError(Reason.OUTSIDE) from error
             raise
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -129,7 +129,7 @@ def read_document(path: Path, root: Path) -> Document:
     """Read a document of a folder by its suffix.
 
     Raises:
-        NotTakenError: it cannot be read, or holds nothing to be read.
+        NotTakenError: the document cannot be read, or holds no text.
     """
     try:
         document = _convert(read_inside(path, root), path, root)
@@ -141,7 +141,7 @@ def read_document(path: Path, root: Path) -> Document:
         raise NotTakenError(Reason.MEMORY) from error
     except RecursionError as error:
         raise NotTakenError(Reason.NESTED) from error
-    except Exception as error:  # parsers raise whatever they stumble on; it is this file that is at fault
+    except Exception as error:  # parsers raise anything on a broken file
         raise NotTakenError(Reason.BROKEN, f"{type(error).__name__}: {error}") from error
     if len(document.content) > MAX_CHARS:
         raise NotTakenError(Reason.LONG, f"{len(document.content)} characters")
@@ -196,7 +196,7 @@ def _convert_office(data: bytes, suffix: str) -> Document:
 
 
 def convert_text(text: str, path: Path, root: Path) -> Document:
-    """Read Markdown, reStructuredText or plain text, and what it includes of its folder."""
+    """Read Markdown, reStructuredText or plain text, with the files of its folder that it includes."""
     from slmsearch.corpus.documents.markup import read_markup
 
     suffix = path.suffix.lower()
@@ -205,7 +205,7 @@ def convert_text(text: str, path: Path, root: Path) -> Document:
         if any(part.startswith(".") for part in Path(os.path.normpath(name)).parts if part != ".."):
             return None
         inside = [folder for folder in path.parents if folder == root or root in folder.parents]
-        for folder in inside:  # beside it, or in its site's folder, which may be any above
+        for folder in inside:  # beside it, or in its site's folder, which may be any parent
             try:
                 return (decode_info if suffix in INFO else decode_utf8)(read_inside(folder / name.lstrip("/"), root))
             except (NotTakenError, OSError, ValueError):
@@ -218,9 +218,9 @@ def convert_text(text: str, path: Path, root: Path) -> Document:
 
 
 def serve() -> None:
-    """Answer paths on standard input until it ends."""
+    """Answer paths on standard input until it closes."""
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what libraries print is no answer
+    os.dup2(2, 1)  # keep output of libraries out of the answers
     if sys.platform != "win32":
         import resource
 

@@ -1,7 +1,7 @@
-"""Blocks of text that most pages of a folder repeat: banners, notices, menus. They say nothing of any page, and are dropped.
+"""Blocks of text that most pages of a folder repeat: banners, notices, menus. They carry no information about a page and are dropped.
 
-A block is what blank lines separate; code between fences and headings are none. A heading over nothing but such a block goes with it. Items
-of lists, rows of tables and what leads to something (`Returns: a statement`, `Apply the filter:`) are facts of a page, whoever shares them.
+Blank lines separate blocks; fenced code and headings do not count. A heading over only such a block is dropped with it. List items, table
+rows and lines that introduce something (`Returns: a statement`, `Apply the filter:`) are facts of a page and stay.
 """
 
 import re
@@ -13,17 +13,17 @@ from pathlib import PurePosixPath
 from slmsearch.corpus.sections import is_fence_end, read_fence
 
 MOST = 0.8
-"""Share of pages that repeat a block, from which it is dropped: what half of them say are facts that they share, as in references."""
+"""Share of pages with a block from which it is dropped. A block on half of the pages may be a shared fact, as in references."""
 _FACT = re.compile(r"\s*(?:[-*+|>]|\d+[.)]\s)|[^.!?]{1,40}:(?:\s|$)|.*:$", re.DOTALL)
 FEWEST = 8
-"""Pages in which a block has to stand at least: a few pages may say the same and mean it."""
+"""Minimum number of pages with a block: a few pages may share a real statement."""
 
 
 def drop_repeated(contents: Sequence[str], places: Sequence[str]) -> tuple[list[str], Counter[str]]:
-    """Drop the blocks that most of the pages repeat, of a folder or of all of one format; a page keeps its last block.
+    """Drop the blocks that most pages of a folder, or of one format, repeat; a page keeps its last block.
 
     Returns:
-        The contents that are left, and each dropped block with the number of its pages.
+        The remaining contents, and each dropped block with the number of its pages.
     """
     if len(contents) < FEWEST:
         return list(contents), Counter()
@@ -47,7 +47,7 @@ def drop_repeated(contents: Sequence[str], places: Sequence[str]) -> tuple[list[
 
 
 def split_blocks(content: str) -> Iterator[tuple[str, bool]]:
-    """Yield the blocks of a page in order, and whether each is text that may go: headings and code are not."""
+    """Yield the blocks of a page in order, each with True if it may be dropped: headings and code may not."""
     block: list[str] = []
     fence = ""
     has_code = False
@@ -79,14 +79,14 @@ def _print(block: str) -> bytes:
 
 
 def _without(content: str, gone: set[bytes]) -> tuple[str, list[str]]:
-    """Return a page without the blocks, and without headings that stood over nothing else; unchanged where no text would be left."""
+    """Return a page without the blocks, and without headings left empty; unchanged if no text would remain."""
     kept: list[tuple[str, bool]] = []
     lost: list[str] = []
     for block, may_go in split_blocks(content):
         if may_go and _print(block) in gone:
             lost.append(block)
             if kept and kept[-1][0].startswith("#"):
-                kept[-1] = (kept[-1][0], True)  # goes, should nothing follow
+                kept[-1] = (kept[-1][0], True)  # dropped if nothing follows
             continue
         kept.append((block, False))
     following = [block for block, _ in kept[1:]] + ["# "]
@@ -97,5 +97,5 @@ def _without(content: str, gone: set[bytes]) -> tuple[str, list[str]]:
 
 
 def _ends(heading: str, after: str) -> bool:
-    """Say whether the block after a heading begins another section, so that it has nothing under it."""
+    """Return True if the block after a heading begins another section, so that the heading is empty."""
     return after.startswith("#") and len(after) - len(after.lstrip("#")) <= len(heading) - len(heading.lstrip("#"))

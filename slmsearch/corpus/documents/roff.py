@@ -1,4 +1,4 @@
-"""Lines of troff with its escapes, strings and conditions resolved as a terminal shows them; what macros mean, `man` and `mdoc` know."""
+"""Lines of troff with escapes, strings and conditions resolved as a terminal shows them; `man` and `mdoc` interpret the macros."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 from slmsearch.corpus.documents.text import one_line
 
 MAX_SOURCED = 20
-"""Files that one page may take in."""
+"""Maximum number of files that one page may include."""
 MAX_MADE = 20_000
-"""Lines that macros which a page defines itself may make."""
+"""Maximum number of lines from macros that a page defines itself."""
 MAX_DEPTH = 20
-"""Of conditions with an alternative that waits, and of long ones on one line."""
+"""Maximum depth of conditions with an alternative, and of long ones on one line."""
 MAX_STRING_CHARS = 2000
 CHARACTERS = {"aq": "'", "dq": '"', "cq": "\u2019", "oq": "\u2018", "lq": "\u201c", "rq": "\u201d", "em": "\u2014", "en": "\u2013",
     "hy": "-", "mi": "-", "bu": "\u2022", "co": "\u00a9", "rg": "\u00ae", "tm": "\u2122", "mu": "\u00d7", "+-": "\u00b1", "de": "\u00b0",
@@ -21,7 +21,7 @@ CHARACTERS = {"aq": "'", "dq": '"', "cq": "\u2019", "oq": "\u2018", "lq": "\u201
     "eq": "=", "ul": "_", "ru": "_", "14": "\u00bc", "12": "\u00bd", "34": "\u00be", "*a": "\u03b1", "*b": "\u03b2", "*p": "\u03c0",
     "*m": "\u03bc", "ci": "\u25cb", "sq": "\u25a1", "ct": "\u00a2", "Bq": "\u201e", "bq": "\u201a", "no": "\u00ac", "pc": "\u00b7",
     "a^": "^", "a~": "~", "br": "|", "bv": "|", "rn": "\u203e", "rh": "\u261e", "OK": "\u2713", "fm": "\u2032", "sd": "\u2033"}  # fmt: skip
-"""Name of a special character -> the character; others are composed of a letter and an accent (`\\(:u`)."""
+"""Name of a special character -> the character; others combine a letter and an accent (`\\(:u`)."""
 _ACCENTS = {":": "\u0308", "'": "\u0301", "`": "\u0300", "^": "\u0302", "~": "\u0303", ",": "\u0327", "o": "\u030a", "v": "\u030c"}
 _STRINGS = {"lq": "\u201c", "rq": "\u201d", "Lq": "\u201c", "Rq": "\u201d", "R": "\u00ae", "Tm": "\u2122", "Gt": ">", "Lt": "<",
     "Le": "\u2264",
@@ -44,31 +44,31 @@ _ARGUMENT = re.compile(r'"((?:[^"]|"")*)"?|((?:\\ |\S)+)')
 
 
 def is_roff(text: str) -> bool:
-    """Say whether a text is a page of a manual: among its first requests stands the one that names it."""
+    """Return True if a text is a manual page: one of its requests names the page."""
     return re.search(r"^\.[ \t]*(?:TH|Dd|Dt)[ \t]+\S", text, re.MULTILINE) is not None or text.startswith(".so ")
 
 
 def split_arguments(text: str) -> list[str]:
-    """Split what follows a request; quotes hold an argument together."""
+    """Split the text after a request into arguments; quotes hold one together."""
     return [quoted.replace('""', '"') if whole.startswith('"') else plain for whole, quoted, plain in
             ((found[0], found[1] or "", found[2] or "") for found in _ARGUMENT.finditer(text))]  # fmt: skip
 
 
 class Roff:
-    """The lines of one page."""
+    """Lines of one page."""
 
     def __init__(self, include: Callable[[str], str | None]) -> None:
-        """Take what returns a file that a page takes in."""
+        """Set the function that returns an included file."""
         self._include = include
         self._strings = dict(_STRINGS)
         self._sourced = 0
         self._macros: dict[str, list[str]] = {}
         self._made = 0
         self.missing: list[str] = []
-        """Files that are not there."""
+        """Included files that are missing."""
 
     def lines(self, text: str) -> Iterator[tuple[str, str]]:
-        """Yield request and the rest of its line, or nothing and a line of text; escapes are still in both."""
+        """Yield request and rest of the line, or an empty request and a text line; escapes are not yet resolved."""
         waiting = list(reversed(re.sub(r"(?<!\\)\\\n", "", text).split("\n")))
         otherwise: list[bool] = []
         conditions = 0
@@ -98,7 +98,7 @@ class Roff:
                 yield name, rest.replace("\\}", "")
 
     def _define(self, name: str, rest: str, waiting: list[str]) -> None:
-        """Take the lines of a macro; one that repeats or remembers something is not known, and what it is given is text."""
+        """Read the lines of a macro. A macro with loops or state is unknown; its arguments are text."""
         names = [*split_arguments(rest), "", ""]
         end = f".{(rest.strip() if name == 'ig' else names[1]) or '.'}"
         body: list[str] = []
@@ -108,7 +108,7 @@ class Roff:
             self._macros[names[0]] = body
 
     def _condition(self, name: str, rest: str, waiting: list[str], otherwise: list[bool]) -> None:
-        """Put back the lines of a condition that holds, and take those of one that does not."""
+        """Push back the lines of a condition that holds; skip those of one that does not."""
         if name == "el":
             holds, body = bool(otherwise and otherwise.pop()), rest
         else:
@@ -150,7 +150,7 @@ class Roff:
                 return _SINGLE.get(escape["single"], escape["single"] if escape["single"] in "$@#<>[]()*+=;" else "")
             name = escape["two"] or escape["name"] or escape["one"]
             if name is not None:
-                return self._strings.get(name, "")  # resolved where it is defined
+                return self._strings.get(name, "")  # resolved in its definition
             if escape["quoted"]:
                 return {"C": _character(escape["inside"]), "o": escape["inside"][:1], "Z": ""}.get(escape["quoted"], "")
             character = escape["char"] or escape["long"]
@@ -160,7 +160,7 @@ class Roff:
 
 
 def _filled(body: list[str], arguments: list[str]) -> list[str]:
-    """Return the lines of a macro with what it is given."""
+    """Return the lines of a macro with its arguments filled in."""
 
     def given(mark: re.Match[str]) -> str:
         return " ".join(arguments) if mark[1] in "*@" else "".join(arguments[int(mark[1]) - 1 : int(mark[1])])
@@ -182,7 +182,7 @@ def _character(name: str) -> str:
 
 
 def read_table(lines: list[str], plain: Callable[[str], str]) -> list[str]:
-    """Return rows between the requests for a table; its formats end with a line that ends with a point."""
+    """Return the rows between the requests for a table; its formats end with a line that ends with a point."""
     head = next((at for at, line in enumerate(lines) if line.rstrip().endswith(".")), -1)
     found = _SPLIT.search(" ".join(lines[: head + 1]))
     rows: list[list[str]] = []

@@ -1,7 +1,7 @@
 """reStructuredText as Markdown: titles, code, notes and the text of directives, without labels, comments, roles and tables of contents.
 
-Read line by line, as much of the format as text needs; lists look much the same in both and stay. Directives that are not known here, as
-every site has some, leave their text.
+The reader goes line by line and knows as much of the format as text needs. Lists look alike in both formats and stay. Unknown directives,
+which every site has, leave their text.
 """
 
 import re
@@ -40,7 +40,7 @@ _LABELLED = re.compile(
     r"(?:([!-/:-@\[-`{-~])\2{2,}[ \t]*\n)?[ \t]*(\S.*)\n([!-/:-@\[-`{-~])\4{2,}[ \t]*$)",
     re.MULTILINE,
 )
-"""A label of a title."""
+"""Label of a title."""
 _TO_LABEL = re.compile(r":ref:`([^`<>\n]+)`")
 _SUBSTITUTION = re.compile(r"\|([^|\s](?:[^|\n]*[^|\s])?)\|(?:__?(?!\w))?")
 _OTHER_OUTPUT = re.compile(r"(?:latex|texinfo|man|text|epub|pdf|xelatex|latexpdf)")
@@ -52,28 +52,28 @@ DESCRIPTIONS = {"function", "class", "method", "attribute", "data", "exception",
     "classmethod", "property", "confval", "cmdoption", "opcode", "decorator"}  # fmt: skip
 SAID = {"versionadded": "New in version", "versionchanged": "Changed in version", "deprecated": "Deprecated since version",
     "seealso": "See also"}  # fmt: skip
-"""What a directive says before its text, where that is not its name."""
+"""Words before the text of a directive, if they differ from its name."""
 UNNAMED = {"figure", "table", "csv-table", "list-table", "container", "rst-class", "centered", "rubric", "epigraph", "math", "tabs", "only",
     "tab-set", "grid", "ifconfig", "compound", "glossary", "pull-quote", "highlights", "line-block", "hlist", "cssclass"}  # fmt: skip
-"""Directives of which the argument and the text are shown without their name."""
+"""Directives whose argument and text are shown without their name."""
 TITLED = {"tab", "tab-item", "group-tab", "dropdown", "details", "collapse", "card", "grid-item-card", "admonition", "topic", "sidebar"}
-"""Directives whose argument is the name of what they hold."""
+"""Directives whose argument is the title of their content."""
 NUMBERED = {"pep": "PEP ", "rfc": "RFC ", "cve": "CVE-", "issue": "issue ", "gh": "gh-", "bpo": "bpo-"}
-"""Roles that add a word to their text."""
+"""Roles that add a word before their text."""
 PROSE = {"ref", "doc", "term", "abbr", "title", "title-reference", "emphasis", "strong", "numref", "guilabel", "menuselection", "sub",
     "any", "sup", "superscript", "subscript", "download"}  # fmt: skip
-"""Roles whose text is no code."""
+"""Roles whose text is not code."""
 
 
 def read_rst(text: str, include: Include) -> tuple[str, str, dict[str, Any], list[Dropped]]:
     """Read a document.
 
     Args:
-        text: of the file.
-        include: returns what it includes.
+        text: text of the file.
+        include: returns the text of an included file.
 
     Returns:
-        Its title from the fields in its head, its text as Markdown, metadata, and what was dropped: kind and text.
+        The title from the fields in its head, its text as Markdown, metadata, and dropped parts: kind and text.
     """
     fields = split_fields(text)
     dropped: list[Dropped] = []
@@ -90,7 +90,7 @@ def read_rst(text: str, include: Include) -> tuple[str, str, dict[str, Any], lis
 
 
 def _with_included(text: str, include: Include, dropped: list[Dropped]) -> str:
-    """Put in what is included; what is included literally, as code."""
+    """Insert included files; those included literally as code."""
 
     def included(directive: re.Match[str]) -> str:
         indent, kind, name, options = directive.groups()
@@ -106,7 +106,7 @@ def _with_included(text: str, include: Include, dropped: list[Dropped]) -> str:
 
 
 def _without_docinfo(lines: list[str], metadata: dict[str, Any]) -> list[str]:
-    """Take the fields of a document's head (`:date: 2024-01-01`) for metadata; they stand alone, at its beginning or under its title."""
+    """Move the fields of a document's head (`:date: 2024-01-01`) to metadata; they come first or directly under its title."""
     start = next((number for number, line in enumerate(lines) if _OPTION.match(line) and not line[:1].isspace()), None)
     if start is None or sum(1 for line in lines[:start] if line.strip() and not _COMMENT.match(line)) > 3:
         return lines
@@ -120,19 +120,19 @@ def _without_docinfo(lines: list[str], metadata: dict[str, Any]) -> list[str]:
 
 
 class _Reader:
-    """Converts a document and the bodies of its directives."""
+    """Converter of a document and of the bodies of its directives."""
 
     def __init__(self, dropped: list[Dropped]) -> None:
         self._levels: dict[str, int] = {}
         self._dropped = dropped
 
     def convert(self, lines: list[str], nested: bool = False) -> list[str]:
-        """Convert lines; titles within a directive stay text, as does what a note calls itself."""
+        """Convert lines; titles within a directive, and the title of a note, stay text."""
         made, waiting, number = list[str](), list[str](), 0
         counts: dict[int, int] = {}
 
         def end_paragraph() -> None:
-            """Add the lines that wait; marks may go over their ends."""
+            """Add the buffered lines as one paragraph; marks may span line ends."""
             made.extend(escape_heading(line) for line in _inline("\n".join(waiting)).split("\n") if waiting)
             waiting.clear()
 
@@ -171,7 +171,7 @@ class _Reader:
                 made += ["", fenced("\n".join(body).strip("\n")), ""] if any(map(str.strip, body)) else []
             else:
                 waiting.append(line)
-                if title.startswith("|"):  # a line of a poem
+                if title.startswith("|"):  # a line block
                     waiting[-1] = _LINE_MARK.sub(r"\1", line)
                     end_paragraph()
         end_paragraph()
@@ -214,7 +214,7 @@ class _Reader:
 
 
 def _head(name: str, argument: str) -> str:
-    """Return what stands above the text of a directive."""
+    """Return the text above the body of a directive."""
     said = _inline(argument)
     if ":" in name or name in DESCRIPTIONS:
         return f"`{argument}`\n\n" if argument else ""
@@ -230,7 +230,7 @@ def _table(rows: list[list[str]], headers: int) -> str:
 
 
 def _count_item(line: str, counts: dict[int, int]) -> str:
-    """Return a line with its number where it begins an item that counts itself (`#.`); `counts` has those of open lists by indentation."""
+    """Number an item that counts itself (`#.`); `counts` holds the open lists by indentation."""
     if not counts and line.lstrip()[:1] not in _COUNTED:
         return line
     found = _NUMBERED.match(line)
@@ -244,7 +244,7 @@ def _count_item(line: str, counts: dict[int, int]) -> str:
 
 
 def _block(lines: list[str], start: int, head: str) -> tuple[list[str], int]:
-    """Return the lines that are indented deeper than the text of their head, without that indentation, and the number of the next line."""
+    """Return the lines indented deeper than their head, without that indentation, and the number of the next line."""
     indent = len(head) - len(_ITEM_MARK.sub("", head))
     end = start
     while end < len(lines) and (not lines[end].strip() or len(lines[end]) - len(lines[end].lstrip()) > indent):
@@ -255,14 +255,14 @@ def _block(lines: list[str], start: int, head: str) -> tuple[list[str], int]:
 
 
 def _is_title(title: str, line: str, following: str) -> bool:
-    """Say whether a line is a title: as docutils, four marks underline one of any length."""
+    """Return True for a title; four marks underline a title of any length, as in docutils."""
     underline = following.rstrip()
     named = any(c.isalnum() for c in title) and not _UNDERLINE.fullmatch(line)
     return named and _UNDERLINE.fullmatch(underline) is not None and len(underline) >= min(4, len(title))
 
 
 def _inline(text: str) -> str:
-    """Bring marks within a paragraph to those of Markdown; links and roles leave their text."""
+    """Convert inline marks to those of Markdown; links and roles leave their text."""
     if "_" in text and _NAME_END.search(text):
         return _INLINE.sub(_plain, text)
     return _UNNAMED.sub(_plain, text) if "`" in text or "\\" in text or "]_" in text else text
@@ -274,7 +274,7 @@ def _plain(mark: re.Match[str]) -> str:
     if mark["role"] is not None:
         return _role(mark["name"], mark["role"])
     if mark["escaped"] is not None:
-        return mark["escaped"].strip()  # before a space it joins
+        return mark["escaped"].strip()  # an escaped space joins words
     text = mark["link"] or mark["target"] or mark["named"]
     if text is not None:
         return _ESCAPED.sub(r"\1", text)

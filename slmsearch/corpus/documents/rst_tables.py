@@ -1,6 +1,6 @@
-"""Tables of reStructuredText as rows of cells: drawn ones, simple ones, and those of directives.
+"""Tables of reStructuredText as rows of cells: grid tables, simple tables, and those of directives.
 
-A cell that spans rows or columns stands in all of them, under its headers.
+A cell that spans rows or columns is repeated in all of them, under its headers.
 """
 
 import csv
@@ -10,7 +10,7 @@ from itertools import pairwise
 
 Rows = list[list[str]]
 MOST_BORDERS = 3
-"""Of a simple table: above it, under its headers, and below it."""
+"""Maximum number of borders of a simple table: above it, under its headers, and below it."""
 _ITEM = re.compile(r"([*-])\s+([*-])\s?(.*)$|(\s+)([*-])\s?(.*)$")
 _DRAWN = re.compile(r"\+(?:[-=]+\+)+\s*")
 _SIMPLE = re.compile(r"=+(?: +=+)+\s*")
@@ -22,7 +22,7 @@ def read_table(lines: Sequence[str], at: int) -> tuple[int, Rows, int] | None:
     """Read a table that begins with a line.
 
     Returns:
-        The number of the line after it, its rows, and how many of them are headers; None where none begins.
+        The number of the line after it, its rows, and the number of header rows; None if no table begins here.
     """
     indent = len(lines[at]) - len(lines[at].lstrip())
     is_drawn = _DRAWN.fullmatch(lines[at], indent) is not None
@@ -42,7 +42,7 @@ def read_table(lines: Sequence[str], at: int) -> tuple[int, Rows, int] | None:
 
 
 def _drawn(lines: Sequence[str]) -> tuple[Rows, int]:
-    """Return the cells of a table with lines around them, and the number of its headers."""
+    """Return the cells of a grid table, and the number of its header rows."""
     bounds = sorted({at for line in lines for at, mark in enumerate(line) if mark == "+" and {*line[max(at - 1, 0) : at + 2]} & {"-", "="}})
     columns = list(pairwise(bounds))
     now: list[list[str]] = [[] for _ in columns]
@@ -66,13 +66,13 @@ def _drawn(lines: Sequence[str]) -> tuple[Rows, int]:
 
 
 def _simple(lines: Sequence[str], columns: Sequence[tuple[int, int]]) -> tuple[Rows, int] | None:
-    """Return the rows between the borders of a simple table, and the number of its headers; None where a text crosses its columns."""
+    """Return the rows between the borders of a simple table, and the number of header rows; None if a text crosses its columns."""
     found: list[tuple[list[str], Sequence[tuple[int, int]]]] = []
     headers, is_new = 0, True
     for line in lines:
         if _SIMPLE.fullmatch(line):
             headers, is_new = len(found), True
-        elif _RULED.fullmatch(line) and found:  # says which columns the row above it spans
+        elif _RULED.fullmatch(line) and found:  # gives the columns that the row above spans
             found[-1] = (found[-1][0], [mark.span() for mark in _SPAN.finditer(line)])
             is_new = True
         elif line.strip() and (is_new or line[slice(*columns[0])].strip()):
@@ -92,7 +92,7 @@ def _simple(lines: Sequence[str], columns: Sequence[tuple[int, int]]) -> tuple[R
 
 
 def read_csv(options: dict[str, str], body: list[str]) -> tuple[Rows, int]:
-    """Return the rows of a csv-table, and the number of its headers."""
+    """Return the rows of a csv-table, and the number of its header rows."""
     head = list(csv.reader([options["header"]], skipinitialspace=True)) if options.get("header") else []
     delimiter = {"tab": "\t", "space": " "}.get(options.get("delim", ""), options.get("delim", ",")) or ","
     text = "\n".join(body).strip("\n").split("\n")
@@ -101,7 +101,7 @@ def read_csv(options: dict[str, str], body: list[str]) -> tuple[Rows, int]:
 
 
 def read_list(options: dict[str, str], body: list[str]) -> tuple[Rows, int]:
-    """Return the rows of a list of lists, and the number of its headers."""
+    """Return the rows of a list of lists, and the number of its header rows."""
     rows: Rows = []
     for line in body:
         found = _ITEM.match(line)

@@ -1,11 +1,11 @@
-"""What of a folder was not taken, or not whole, and why."""
+"""Files of a folder that were left out, in whole or in part, with the reason."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 
 class Reason(StrEnum):
-    """Why a file was not taken."""
+    """Reason to leave a file out."""
 
     HIDDEN = "hidden"
     KIND = (
@@ -32,44 +32,44 @@ class Reason(StrEnum):
 
 
 ORDINARY = frozenset({Reason.HIDDEN, Reason.KIND, Reason.LINK, Reason.INDEX, Reason.SOURCE})
-"""Reasons that say nothing bad about a file."""
+"""Reasons that are normal and need no action."""
 
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """A file or folder that was not taken."""
+    """File or folder that was left out."""
 
     path: str
-    """From the configured folder, with what cannot be printed escaped."""
+    """Path from the configured folder, with unprintable characters escaped."""
     reason: str
-    """One of `Reason`."""
+    """Value of a `Reason`."""
     detail: str = ""
-    """What a library said, in one line; may be empty."""
+    """Message of a library, in one line; may be empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """What was left out of a file's text on purpose: a menu, a hidden sheet, a notice on every page."""
+    """Part of a file's text that was left out on purpose: a menu, a hidden sheet, a notice on every page."""
 
     path: str
-    """From the folder; empty for what many pages repeat."""
+    """Path from the folder; empty for a block that many pages repeat."""
     kind: str
     text: str
-    """Its beginning."""
+    """Start of the text."""
     pages: int = 1
 
 
 class NotTakenError(Exception):
-    """A document is left out; caught where documents are read one by one, never seen by a user."""
+    """Error of a document that is left out; readers catch it for each document, and users never see it."""
 
     def __init__(self, reason: Reason, detail: str = "") -> None:
-        """Say why; `detail` is brought to one short line."""
+        """Set the reason; `detail` is shortened to one line."""
         super().__init__(reason)
         self.reason = reason
         self.detail = " ".join(printable(detail).split())[:200]
 
 
 def printable(text: str) -> str:
-    """Escape what has no place on a line or in UTF-8: control characters and undecodable bytes of file names."""
+    """Escape characters that cannot be printed on a line or encoded in UTF-8: control characters and undecodable bytes of file names."""
     whole = text.encode("utf-8", "backslashreplace").decode()
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in whole)

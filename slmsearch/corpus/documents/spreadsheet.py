@@ -13,7 +13,7 @@ from typing import Any
 from openpyxl.utils import range_boundaries
 
 from slmsearch.corpus.documents.document import Document
-from slmsearch.corpus.documents.grids import EMPTY, Block, Cell, find_blocks, guess_value
+from slmsearch.corpus.documents.grids import EMPTY, Cell, SheetBlock, find_blocks, guess_value
 from slmsearch.corpus.documents.office import check_package, is_title, read_properties
 from slmsearch.corpus.documents.skipped import NotTakenError, Reason
 from slmsearch.corpus.documents.tables import head_piece, split_table
@@ -75,7 +75,7 @@ def separated_to_markdown(text: str, suffix: str) -> Document:
     return Document("", blocks_to_markdown(find_blocks(rows, has_names=True), range(1, len(rows) + 1), "", 2), {}, [])
 
 
-def blocks_to_markdown(blocks: Sequence[Block], numbers: Sequence[int], name: str, level: int) -> str:
+def blocks_to_markdown(blocks: Sequence[SheetBlock], numbers: Sequence[int], name: str, level: int) -> str:
     """Return the tables of a sheet and the lines around them; long tables get sections of the given level.
 
     Args:

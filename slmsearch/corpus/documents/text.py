@@ -1,7 +1,7 @@
-"""Bytes to text, and plain text to Markdown.
+"""Decoding of text files, and plain text as Markdown.
 
-UTF-8 is tried first, then Western European, which most other text is; any other encoding is guessed by charset-normalizer, so a short
-text in a rare one may come out wrong.
+UTF-8 is tried first, then Western European, the encoding of most other texts. charset-normalizer guesses the rest, so a short text in a
+rare encoding may come out wrong.
 """
 
 import re
@@ -10,14 +10,14 @@ from slmsearch.corpus.documents.skipped import NotTakenError, Reason
 
 BOMS = {b"\xff\xfe\x00\x00": "utf-32", b"\x00\x00\xfe\xff": "utf-32", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 MAX_ODD_FRAC = 0.01
-"""Share of control and replacement characters above which something is no text."""
+"""Share of control and replacement characters above which a file is not text."""
 MAX_FOREIGN_FRAC = 0.2
 """Share of bytes beyond ASCII above which a text is not Western European."""
 _WESTERN_MARKS = frozenset(
     "\u20ac\u2018\u2019\u201a\u201c\u201d\u201e\u2013\u2014\u2026\u2022\u2122\u00a0\u00a3\u00a7\u00a9\u00ae\u00ab\u00bb\u00b0\u00b1\u00b2\u00b7\u00bd\u00bf\u00a1\u00d7"
 )
 GUESSED_BYTES = 200_000
-"""The encoding is guessed from the first part of a long text: guessing takes seconds a megabyte."""
+"""Number of bytes at the start of a text from which its encoding is guessed: guessing takes seconds per megabyte."""
 _ODD = re.compile("[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f\ufffd]")
 _MAGIC = {b"%PDF-": "a PDF", b"PK\x03\x04": "a ZIP archive or office document", b"\x89PNG": "a PNG image", b"\x1f\x8b": "gzip",
     b"GIF8": "a GIF image", b"\xff\xd8\xff": "a JPEG image", b"\x7fELF": "a program",
@@ -31,9 +31,9 @@ _STATEMENT = re.compile(
 _SHOWN_CODE = re.compile(r"<(pre|code|script|style|textarea|samp)\b.*?</\1\s*>", re.DOTALL | re.IGNORECASE)
 _TAG = re.compile(r"<[A-Za-z/!][^<>]*>")
 MOST_STATEMENTS_FRAC = 0.2
-"""Share of a page's text that statements of a template are, from which it is one."""
+"""Share of template statements in a page's text from which the page is a template."""
 MAX_LOOKED_AT = 200_000
-"""Bytes of a page that are looked at for them."""
+"""Bytes of a page that are searched for them."""
 _SPACE = re.compile(r"[^\S\n]+")
 
 
@@ -41,7 +41,7 @@ def decode_text(data: bytes) -> str:
     """Decode a text file; line ends become `\\n`.
 
     Raises:
-        NotTakenError: it is empty or no text.
+        NotTakenError: the file is empty or not text.
     """
     check_not_binary(data)
     text = decode_utf8(data)
@@ -51,7 +51,7 @@ def decode_text(data: bytes) -> str:
 
 
 def decode_utf8(data: bytes) -> str | None:
-    """Decode UTF-8, with or without a byte order mark; None where it is something else."""
+    """Decode UTF-8, with or without a byte order mark; None for another encoding."""
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -60,7 +60,7 @@ def decode_utf8(data: bytes) -> str | None:
 
 
 def decode_info(data: bytes) -> str:
-    """Decode an info file, whose control characters divide it; what is not UTF-8 is Western European."""
+    """Decode an info file, which control characters divide: as UTF-8, else as Western European."""
     try:
         return unify_line_ends(data.decode("utf-8-sig"))
     except UnicodeDecodeError:
@@ -68,15 +68,15 @@ def decode_info(data: bytes) -> str:
 
 
 def unify_line_ends(text: str) -> str:
-    """Make every line end `\\n`, as reading a text file does."""
+    """Replace every line end by `\\n`, as reading a text file does."""
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def check_not_binary(data: bytes) -> None:
-    """Refuse a file that says by its first bytes that it is no text.
+    """Refuse a file whose first bytes mark it as another format.
 
     Raises:
-        NotTakenError: it is empty, or of another kind.
+        NotTakenError: the file is empty, or of another kind.
     """
     if not data.strip():
         raise NotTakenError(Reason.EMPTY)
@@ -86,10 +86,10 @@ def check_not_binary(data: bytes) -> None:
 
 
 def check_no_template(data: bytes) -> None:
-    """Refuse a page that is a template, from which a program makes pages: much of its text are statements.
+    """Refuse a template from which a program generates pages: much of its text are statements.
 
     Raises:
-        NotTakenError: it is one.
+        NotTakenError: the page is a template.
     """
     if not any(mark in data for mark in (b"{{", b"{%", b"<%")):
         return
@@ -102,10 +102,10 @@ def check_no_template(data: bytes) -> None:
 
 
 def checked_text(text: str) -> str:
-    """Return a text without its few control characters; many mean that it is none.
+    """Return a text without its few control characters; refuse one with many.
 
     Raises:
-        NotTakenError: it is binary, or has no letter or digit.
+        NotTakenError: the text is binary, or has no letter or digit.
     """
     if len(_ODD.findall(text)) > MAX_ODD_FRAC * len(text):
         raise NotTakenError(Reason.BINARY, "it is binary")
@@ -131,9 +131,9 @@ def _decode_other(data: bytes) -> str:
 
 
 def _decode_western(data: bytes) -> str | None:
-    """Decode Windows-1252 where nothing speaks against it: few bytes beyond ASCII, all of them letters or usual marks.
+    """Decode Windows-1252 if the text is plausible: few bytes beyond ASCII, all of them letters or usual marks.
 
-    Short texts of this kind are what guessing by statistics gets wrong: it reads K\u00f6ln as Chinese.
+    Statistical guessing fails on short texts of this kind: it reads K\u00f6ln as Chinese.
     """
     try:
         text = data.decode("cp1252")
@@ -145,18 +145,18 @@ def _decode_western(data: bytes) -> str | None:
 
 
 def text_to_markdown(text: str) -> str:
-    """Escape what only Markdown takes for a heading: a plain text is one section of paragraphs."""
+    """Escape lines that Markdown would read as headings: a plain text is one section of paragraphs."""
     return "\n".join(escape_heading(line) for line in text.split("\n"))
 
 
 def fenced(code: str, info: str = "") -> str:
-    """Return a block of code between fences that none of its lines ends."""
+    """Return a code block with a fence that occurs in none of its lines."""
     fence = "`" * (max(map(len, re.findall("`{3,}", code)), default=2) + 1)
     return f"{fence}{info}\n{code}\n{fence}"
 
 
 def escape_heading(line: str) -> str:
-    """Put a backslash before `#` or a fence at the start of a line: it is text there, and is to stay text."""
+    """Escape `#` or a fence at the start of a line, so that it stays text."""
     if line.startswith("#") or line.lstrip().startswith(("```", "~~~")):
         start = len(line) - len(line.lstrip())
         return f"{line[:start]}\\{line[start:]}"
@@ -164,5 +164,5 @@ def escape_heading(line: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Bring a title to one line."""
+    """Join a title to one line."""
     return _SPACE.sub(" ", text.replace("\n", " ")).strip()

@@ -1,4 +1,4 @@
-"""Titles of the pages of a folder: what a file calls itself, without its site's name, and told apart where several say the same."""
+"""Titles of a folder's pages: a file's own title, without its site's name, made distinct if several pages share it."""
 
 import posixpath
 import re
@@ -13,27 +13,27 @@ from slmsearch.corpus.pages import Page
 from slmsearch.corpus.sections import outline
 
 MOST = 0.5
-"""Share of a folder's titled pages that have the name of their site in their titles, at least."""
+"""Minimum share of a folder's titled pages whose titles contain the name of their site."""
 FEWEST = 4
-"""So many have it at least: in a handful of pages a word may be shared by chance."""
+"""Minimum number of such pages: in a handful of pages a word may be shared by chance."""
 STANDING_FOR_FOLDER = frozenset({"index", "_index", "readme"})
-"""Names of files that speak for their folder, lower case."""
+"""Names of files that represent their folder, lower case."""
 _SEPARATOR = re.compile(r"\s+(?:[-\u2013\u2014|\u00b7\u2022\u00bb\u203a:]|::)\s+")
-"""Between a page's title and its site's name."""
+"""Separator between a page's title and its site's name."""
 _BRACKET = re.compile(r"\s+\((?=[^()]+\)$)")
-"""Before a site's name that stands in brackets."""
+"""Start of a site's name in brackets."""
 _LISTED = re.compile(r"\[([^\[\]]+)\]\(([^()\s#]+)(?:#[^()]*)?\)")
 _DEEPEST = 6
 
 
 def name_page(place: str, given: str, content: str, listed: str = "") -> str:
-    """Return a page's title: the given one, else a first-level heading that stands alone, else what its book lists, else its path's."""
+    """Return a page's title: the given one, else a single first-level heading, else its entry in a table of contents, else its path's."""
     firsts = [heading for number, level, heading in outline(Page("", "", content))[1] if level == 1 and number >= 0]
     return one_line(given) or (firsts[0] if len(firsts) == 1 else "") or one_line(listed) or _name_of(PurePosixPath(place))
 
 
 def listed_titles(contents: Mapping[str, str]) -> dict[str, str]:
-    """Return what the tables of contents of books (mdBook's and GitBook's SUMMARY.md) call the files that they list, by place."""
+    """Return the titles in tables of contents of books (SUMMARY.md of mdBook and GitBook), by path."""
     titles: dict[str, str] = {}
     for place, content in contents.items():
         path = PurePosixPath(place)
@@ -49,11 +49,11 @@ def _name_of(place: PurePosixPath) -> str:
 
 
 def without_site(titles: Sequence[str], full_titles: Sequence[str] = ()) -> list[str]:
-    """Remove what most titles of a folder begin or end with, next to a separator: the name of their site.
+    """Remove the name of the site: the common start or end, next to a separator, of most titles in a folder.
 
     Args:
-        titles: to shorten.
-        full_titles: what the files call themselves, where the titles are headings that may lack the site; empty where they are not.
+        titles: titles to shorten.
+        full_titles: titles with the site's name, if `titles` are headings that may lack it; else empty strings.
     """
     shorter = list(titles)
     full = [long or title for title, long in zip_longest(titles, full_titles, fillvalue="")]
@@ -73,7 +73,7 @@ def _without(title: str, site: str, mark: re.Pattern[str], at: int) -> str:
 
 
 def tell_apart(titles: Sequence[str], places: Sequence[str]) -> list[str]:
-    """Add to titles that several pages share what tells them apart: their folder, or the file's name, or both."""
+    """Make shared titles distinct by the folder, the file's name, or both."""
     sharing = defaultdict(list)
     for number, title in enumerate(titles):
         sharing[title.casefold()].append(number)
@@ -92,14 +92,14 @@ def tell_apart(titles: Sequence[str], places: Sequence[str]) -> list[str]:
 
 
 def _ways(place: PurePosixPath, folder: str) -> tuple[str, ...]:
-    """Return what may tell a page from others with its title, all in a folder, the shortest first."""
+    """Return possible additions to a title, the same for a whole folder, the shortest first."""
     inside = place.relative_to(folder)
     parent = inside.parent.as_posix().removeprefix(".")
     return place.parent.name, _name_of(place), place.name, parent, inside.with_suffix("").as_posix(), inside.as_posix()
 
 
 def demote_headings(title: str, content: str) -> str:
-    """Move all headings down by one where the first level is not the title's alone."""
+    """Lower all headings by one level unless the title is the only first-level heading."""
     lines, headings = outline(Page("", "", content))
     firsts = [heading for number, level, heading in headings if level == 1 and number >= 0]
     if not firsts or (len(firsts) == 1 and one_line(firsts[0]).casefold() == title.casefold()):

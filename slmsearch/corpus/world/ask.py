@@ -1,35 +1,35 @@
-"""Questions about a region, in the proportions a world is to have.
+"""Generator of questions about a region, in the proportions of a world.
 
-A two-hop question names one entity, leads over a link of its page to another (the bridge, never named) and asks for
-something that stands on the bridge's page alone.
+A two-hop question names one entity, leads over a link of its page to another (the bridge, never named) and asks for a fact that only the
+bridge's page states.
 """
 
 from collections.abc import Iterator, Sequence
 from random import Random
 
 from slmsearch.corpus.questions import UNKNOWN_ANSWER, Question
-from slmsearch.corpus.world.kinds import Fact, Kind, T, pick
+from slmsearch.corpus.world.kinds import Kind, T, WorldFact, pick
 from slmsearch.corpus.world.prose import Article
-from slmsearch.corpus.world.region import Entity, Names, apply_form, choose_form
+from slmsearch.corpus.world.region import Entity, RegionNames, apply_form, choose_form
 from slmsearch.errors import CorpusError
 
 COUNT_WORDS = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six"}
 MIX = {"two_hop": 0.45, "one_hop": 0.36, "count": 0.08, "unanswerable": 0.11}
 """Share of each kind among a world's questions."""
 UNTOLD_SHARE = 0.6
-"""Part of the unanswerable questions that ask an existing page for what it leaves out; the rest ask about a name nobody bears."""
+"""Share of the unanswerable questions that ask an existing page for a fact it omits; the rest ask about a name that does not exist."""
 BRIDGED_UNKNOWN_SHARE = 0.25
-"""Part of the unanswerable questions that take two hops, so that the form of a question does not give it away."""
+"""Share of the unanswerable questions that take two hops, so that the form of a question does not reveal its kind."""
 
 ROUNDS = 3
-"""Passes over the same facts, each in other words, before a region has nothing left to ask."""
+"""Passes over the same facts, each in other words, before a region runs out of questions."""
 
 
 class Asker:
-    """Writes the questions of one region."""
+    """Generator of the questions of one region."""
 
-    def __init__(self, articles: list[Article], kinds: tuple[Kind, ...], names: Names, rng: Random) -> None:
-        """Take a region's articles, the kinds as this world words them, and the world's names so far."""
+    def __init__(self, articles: list[Article], kinds: tuple[Kind, ...], names: RegionNames, rng: Random) -> None:
+        """Store a region's articles, the kinds in this world's wording, and the names used so far."""
         self._articles = articles
         self._by_page = {article.entity.page_id: article for article in articles}
         self._kinds = {kind.name: kind for kind in kinds}
@@ -38,10 +38,11 @@ class Asker:
         self._asked: set[str] = set()
 
     def ask(self, quotas: dict[str, int], unheard_of: int = 0) -> list[Question]:
-        """Write as many questions of each kind as `quotas` says, and so many more about names nobody bears, in random order, without ids.
+        """Write the number of questions of each kind in `quotas`, and `unheard_of` more about names that do not exist, in random order,
+        without ids.
 
         Raises:
-            CorpusError: the region has not that many different things to ask.
+            CorpusError: the region has too few different facts to ask about.
         """
         from_untold = round(quotas["unanswerable"] * UNTOLD_SHARE)
         questions = self._take(self._two_hop(), quotas["two_hop"], "two_hop")
@@ -53,7 +54,7 @@ class Asker:
         return questions
 
     def _take(self, questions: Iterator[Question], wanted: int, kind: str) -> list[Question]:
-        """Take questions with new texts; with a `kind` named, too few of them are an error."""
+        """Take questions with new texts; if `kind` is not empty, too few of them are an error."""
         taken: list[Question] = []
         while len(taken) < wanted:
             question = next(questions, None)
@@ -72,13 +73,13 @@ class Asker:
         return pick(items, self._rng)
 
     def _rounds(self, candidates: list[T]) -> Iterator[T]:
-        """Go through the candidates in random order, again and again for other phrasings of the same."""
+        """Yield the candidates in random order, repeatedly, for other phrasings of the same fact."""
         for _ in range(ROUNDS):
             self._rng.shuffle(candidates)
             yield from candidates
 
-    def _bridges(self) -> Iterator[tuple[Article, Fact, Article, str]]:
-        """Yield every link: page, fact, page it leads to, section that states it."""
+    def _bridges(self) -> Iterator[tuple[Article, WorldFact, Article, str]]:
+        """Yield every link: page, fact, target page, section that states it."""
         for article in self._articles:
             for fact, value, section_id in article.told:
                 if isinstance(value, Entity):
@@ -95,7 +96,7 @@ class Asker:
         paths = [(*bridge, *entry) for bridge in self._bridges() for entry in bridge[2].told]
         for article, way, bridge, way_id, fact, value, section_id in self._rounds(paths):
             answer = _text(value)
-            # An answer that the first page happens to hold could be found without the bridge.
+            # An answer that the first page also holds could be found without the bridge.
             if answer in article.page.content:
                 continue
             text = self._ask_through(article, way, fact)
@@ -108,7 +109,7 @@ class Asker:
             yield _question("count", self._ask_of(article, fact), str(count), [article], (section_id,), (COUNT_WORDS[count],))
 
     def _untold(self) -> Iterator[Question]:
-        """Ask existing pages for what they leave out."""
+        """Ask existing pages for facts that they omit."""
         direct = [(article, *entry) for article in self._articles for entry in article.untold]
         bridged = [(*bridge, *entry) for bridge in self._bridges() for entry in bridge[2].untold]
         self._rng.shuffle(bridged)
@@ -120,7 +121,7 @@ class Asker:
             yield _question("unanswerable", self._ask_of(article, fact), UNKNOWN_ANSWER, [article], (section_id,))
 
     def _unheard_of(self) -> Iterator[Question]:
-        """Ask about names that nobody bears and that resemble those of the region; each name once."""
+        """Ask about names that do not exist and resemble those of the region; each name once."""
         for _ in range(ROUNDS * 100):
             invented = self._misname(self._pick(self._articles).entity)
             if invented is None:
@@ -135,7 +136,7 @@ class Asker:
             yield Question("", text, UNKNOWN_ANSWER, kind="unanswerable", entities=(title,))
 
     def _misname(self, entity: Entity) -> tuple[Kind, str, str] | None:
-        """Invent a near-duplicate of an entity's name: a syllable changed, or the root under another kind's pattern."""
+        """Invent a near-duplicate of an entity's name: another syllable, or the root in another kind's pattern."""
         if self._rng.random() < 0.5:
             root, kind, form = self._names.variant(entity.root, self._rng), entity.kind, entity.form
         else:
@@ -148,10 +149,10 @@ class Asker:
         title, reference = apply_form(form, root)
         return (kind, title, reference) if self._names.claim_title(title) else None
 
-    def _ask_of(self, article: Article, fact: Fact) -> str:
+    def _ask_of(self, article: Article, fact: WorldFact) -> str:
         return self._pick(fact.asks).format(e=article.entity.reference)
 
-    def _ask_through(self, article: Article, way: Fact, fact: Fact) -> str:
+    def _ask_through(self, article: Article, way: WorldFact, fact: WorldFact) -> str:
         return self._pick(fact.bridge_asks).format(e=self._pick(way.reaches).format(e=article.entity.reference))
 
 

@@ -1,6 +1,6 @@
-"""Whole worlds, in memory or streamed to files.
+"""Generator of whole worlds, in memory or streamed to files.
 
-A world is made region by region; of what is behind, only the names and page ids used are kept.
+It generates a world region by region; of earlier regions it keeps only the used names and page ids.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,33 +16,33 @@ from slmsearch.corpus.records import page_row, write_rows
 from slmsearch.corpus.world.ask import MIX, Asker
 from slmsearch.corpus.world.kinds import choose_wording
 from slmsearch.corpus.world.prose import write_article
-from slmsearch.corpus.world.region import Names, build_region
+from slmsearch.corpus.world.region import RegionNames, build_region
 from slmsearch.errors import CorpusError
 
 REGION_PAGES = 32
-"""Pages of a region in a world large enough."""
+"""Number of pages in a region of a large world."""
 FEWEST_REGION_PAGES = 13
-"""Every kind once, two towns, two persons, and one to spare."""
+"""Minimum number of pages in a region: every kind once, two towns, two persons, and one to spare."""
 WANTED_REGIONS = 12
-"""A small world has smaller regions, so that there is something to split."""
+"""Minimum number of regions: a small world has smaller regions, so that it can be split."""
 SHORT_ID_PAGES = 9_000
-"""Largest world with page ids of four digits, which small models copy best."""
+"""Number of pages up to which page ids have four digits, which small models copy best."""
 
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """A generated encyclopedia and the questions about it."""
+    """Generated encyclopedia and the questions about it."""
 
     pages: list[Page]
     questions: list[Question]
 
 
 def generate_world(config: WorldConfig, unheard_of: float = 0.0) -> World:
-    """Make a world in memory; the same arguments give the same world, byte for byte.
+    """Generate a world in memory; the same arguments give the same world, byte for byte.
 
     Args:
-        config: what to make.
-        unheard_of: questions about names nobody bears that are asked beyond the usual ones, for each of those.
+        config: settings of the world.
+        unheard_of: number of additional questions about names that do not exist, per usual question.
     """
     world = World([], [])
     for pages, questions in _regions(config, unheard_of):
@@ -55,9 +55,9 @@ def write_world(config: WorldConfig, out: Path, progress: Callable[[int, int], N
     """Write the world of `config` to `pages.jsonl` and `questions.jsonl`, holding one region at a time.
 
     Args:
-        config: what to make.
-        out: folder, made if missing; files there are replaced only by complete ones.
-        progress: called with the pages written so far and the pages in all, after each region.
+        config: settings of the world.
+        out: folder, created if missing; existing files are replaced only by complete ones.
+        progress: called after each region with the numbers of pages written and of all pages.
 
     Raises:
         CorpusError: the files cannot be written.
@@ -78,7 +78,7 @@ def write_world(config: WorldConfig, out: Path, progress: Callable[[int, int], N
 
 def _regions(config: WorldConfig, unheard_of: float = 0.0) -> Iterator[tuple[list[Page], list[Question]]]:
     kinds = choose_wording(config.seed)
-    names = Names()
+    names = RegionNames()
     page_ids = _page_ids(config)
     issued = dict.fromkeys(MIX, 0)
     made = done = 0
@@ -97,7 +97,7 @@ def _regions(config: WorldConfig, unheard_of: float = 0.0) -> Iterator[tuple[lis
 
 
 def _region_sizes(pages: int) -> list[int]:
-    """Cut a world into regions of almost equal size."""
+    """Return the sizes of almost equal regions."""
     size = min(REGION_PAGES, max(FEWEST_REGION_PAGES, pages // WANTED_REGIONS))
     count = max(1, pages // size)
     return [pages * (place + 1) // count - pages * place // count for place in range(count)]
@@ -113,7 +113,7 @@ def _page_ids(config: WorldConfig) -> list[str]:
 
 
 def _quotas(issued: dict[str, int], total: int) -> dict[str, int]:
-    """Say how many questions of each kind bring a world to `total` in the right mix; notes them in `issued`."""
+    """Return the numbers of questions of each kind that bring a world to `total` in the right mix; add them to `issued`."""
     targets = {kind: round(share * total) for kind, share in MIX.items()}
     targets["two_hop"] += total - sum(targets.values())
     quotas = {kind: max(0, target - issued[kind]) for kind, target in targets.items()}

@@ -1,6 +1,6 @@
-"""The kinds of entities, their topics, the facts of a topic; read from `kinds.toml`, and reduced to the wording of one world.
+"""Kinds of entities, their topics and the facts of a topic, read from `kinds.toml` and reduced to the wording of one world.
 
-Two worlds of different seeds share names' syllables and the kinds of facts, but call sections and say things differently.
+Worlds of different seeds share names' syllables and the kinds of facts, but differ in headings and phrasings.
 
 Placeholders of the texts:
     {r}  the invented root of a name                 (name forms)
@@ -24,78 +24,78 @@ T = TypeVar("T")
 DrawType = Literal["year", "number", "word", "link", "listed_words", "listed_links", "listed_names"]
 
 BRIDGE_ENDING = "{e}?"
-"""Only question texts that end so are asked through a bridge; elsewhere the noun phrase would tear the sentence apart."""
+"""Ending of question texts that may be asked through a bridge; elsewhere the noun phrase would split the sentence."""
 MAX_WORDINGS = 3
-"""Most phrasings of anything that a world uses; the fewest are two."""
+"""Maximum number of phrasings that a world uses for one text; the minimum is two."""
 
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """Where a fact's value comes from."""
+    """Source of a fact's value."""
 
     type: DrawType
     words: str = ""
-    """The list in `WORDS` for `word` and `listed_words`."""
+    """List in `WORDS`, for `word` and `listed_words`."""
     kind: str = ""
-    """The target's kind for `link` and `listed_links`."""
+    """Kind of the target, for `link` and `listed_links`."""
     low: int = 0
-    """For `year`: smallest offset from the region's era, so that nobody works for a house founded after their death.
-    For `number`: smallest value; numbers have four digits, which small models copy well."""
+    """For `year`: smallest offset from the region's era, so that no one works for a house founded after their death. For `number`: smallest
+    value; numbers have four digits, which small models copy well."""
     high: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Fact:
-    """Something a page may state, with every way to say it and to ask for it."""
+class WorldFact:
+    """Fact that a page may state, with every phrasing of the statement and of the question."""
 
     name: str
     draw: Draw
     says: tuple[str, ...]
     asks: tuple[str, ...]
     reaches: tuple[str, ...] = ()
-    """Noun phrases for the target of a link, as seen from {e}; empty for everything but links."""
+    """Noun phrases for the target of a link, as seen from {e}; empty except for links."""
     bridge_asks: tuple[str, ...] = ()
-    """The questions of `asks` that read well with a noun phrase for {e}; filled in by `choose_wording`."""
+    """Questions of `asks` that read well with a noun phrase for {e}; set by `choose_wording`."""
 
     @property
     def listed(self) -> bool:
-        """Whether the value is an enumeration, to be counted."""
+        """True if the value is a list, to be counted."""
         return self.draw.type.startswith("listed")
 
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A section a page of some kind may have."""
+    """Section that a page of some kind may have."""
 
     headings: tuple[str, ...]
-    facts: tuple[Fact, ...]
+    facts: tuple[WorldFact, ...]
     fillers: tuple[str, ...]
-    """Sentences that state nothing anybody asks for."""
+    """Sentences without facts that a question asks for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of entity."""
+    """Kind of entity."""
 
     name: str
     share: float
-    """Part of a region's pages, 0-1; all kinds together make 1."""
+    """Share of a region's pages, 0-1; the shares of all kinds sum to 1."""
     forms: tuple[str, ...]
     """Title patterns; a leading lower-case `the ` belongs to running text only. {g} is an invented given name."""
     leads: tuple[str, ...]
     topics: tuple[Topic, ...]
 
     @property
-    def single_facts(self) -> tuple[Fact, ...]:
-        """All facts that have one value."""
+    def single_facts(self) -> tuple[WorldFact, ...]:
+        """Facts with a single value."""
         return tuple(fact for topic in self.topics for fact in topic.facts if not fact.listed)
 
 
 _TABLES = tomllib.loads(files(__package__).joinpath("kinds.toml").read_text(encoding="utf-8"))
 WORDS = TypeAdapter(dict[str, tuple[str, ...]]).validate_python(_TABLES["words"])
-"""The lists of words by name."""
+"""Lists of words by name."""
 ALL_KINDS = TypeAdapter(tuple[Kind, ...]).validate_python(_TABLES["kinds"])
-"""Every kind; their order is the order of their pages."""
+"""Kinds in the order of their pages."""
 
 
 def pick(items: Sequence[T], rng: Random) -> T:
@@ -104,7 +104,7 @@ def pick(items: Sequence[T], rng: Random) -> T:
 
 
 def choose_wording(seed: int) -> tuple[Kind, ...]:
-    """Reduce all kinds to the phrasings of one seed; the order within each choice matters, the first heading is the usual one."""
+    """Reduce all kinds to the phrasings of one seed; the order within each choice matters: the first heading is the usual one."""
     rng = Random(f"wording/{seed}")
     kinds = []
     for kind in ALL_KINDS:
@@ -118,7 +118,7 @@ def _reword_topic(topic: Topic, rng: Random) -> Topic:
     return replace(topic, headings=_some(topic.headings, rng), facts=facts, fillers=_some(topic.fillers, rng))
 
 
-def _reword_fact(fact: Fact, rng: Random) -> Fact:
+def _reword_fact(fact: WorldFact, rng: Random) -> WorldFact:
     bridge_asks = tuple(ask for ask in fact.asks if ask.endswith(BRIDGE_ENDING))
     return replace(
         fact,

@@ -1,34 +1,34 @@
-"""Pages written from entities, and a note of which section states, leaves out or lists what."""
+"""Generator of pages from entities; it records which section states, omits or lists which fact."""
 
 from dataclasses import dataclass, field
 from random import Random
 
 from slmsearch.corpus.pages import Page
 from slmsearch.corpus.sections import normalise_heading
-from slmsearch.corpus.world.kinds import Fact, Topic, pick
+from slmsearch.corpus.world.kinds import Topic, WorldFact, pick
 from slmsearch.corpus.world.region import Entity
 
 FEWEST_SECTIONS = 2
 OMITTED_FRAC = 0.15
-"""Part of the topics that a page has no section on."""
+"""Share of the topics without a section on a page."""
 USUAL_HEADING_FRAC = 0.6
-"""How often a section bears the usual heading of its world, and not one of the others."""
+"""Share of sections with the usual heading of their world."""
 FILLER_FRAC = 0.35
-"""How often a section of two facts also has a sentence that states nothing; a section of one fact always has, one of none has two."""
+"""Share of sections of two facts that also have a sentence without facts; a section of one fact always has one, an empty one has two."""
 
 
 @dataclass(slots=True)
 class Article:
-    """The page of an entity, and what can be asked about it."""
+    """Page of an entity, and the facts for questions about it."""
 
     entity: Entity
     page: Page
-    told: list[tuple[Fact, str | Entity, str]] = field(default_factory=list)
-    """Facts of one value: fact, value, section id."""
-    untold: list[tuple[Fact, str]] = field(default_factory=list)
-    """Facts left out: fact, id of the section where one would look."""
-    listed: list[tuple[Fact, int, str]] = field(default_factory=list)
-    """Enumerations: fact, number of items, section id."""
+    told: list[tuple[WorldFact, str | Entity, str]] = field(default_factory=list)
+    """Facts with a single value: fact, value, section id."""
+    untold: list[tuple[WorldFact, str]] = field(default_factory=list)
+    """Omitted facts: fact, id of the section where a reader would look."""
+    listed: list[tuple[WorldFact, int, str]] = field(default_factory=list)
+    """Lists: fact, number of items, section id."""
 
 
 def write_article(entity: Entity, rng: Random) -> Article:
@@ -64,7 +64,7 @@ def _write_section(topic: Topic, section_id: str, article: Article, rng: Random)
         template = pick(fact.says, rng)
         sentences.append(_say(template, subject, entity, text))
         if "{s}" in template:
-            # Named once, a subject is a pronoun for the rest of the section.
+            # After its first mention a subject is a pronoun for the rest of the section.
             subject = entity.pronoun
     if not sentences:
         sentences = [_say(filler, subject, entity, "") for filler in rng.sample(topic.fillers, 2)]

@@ -1,16 +1,15 @@
-"""A region: a few dozen entities that link only to each other, with their facts; no text yet.
+"""Regions: a few dozen entities that link only to each other, with their facts, before any text is written.
 
-Splits are made from connected components of gold pages. Because no link leaves a region, no component does either,
-however many hops a question takes.
+Splits are built from connected components of gold pages. No link leaves a region, so no component does, for any number of hops.
 
-Names are invented: roots built from syllables, titles built from roots, none used twice in a world. The inventory of syllables is fixed,
-whatever the seed: a tokenizer trained on one world can spell the names of any other.
+Names are invented: roots built from syllables, titles built from roots, none used twice in a world. The inventory of syllables does not
+depend on the seed: a tokenizer trained on one world can spell the names of any other.
 """
 
 from dataclasses import dataclass, field
 from random import Random
 
-from slmsearch.corpus.world.kinds import WORDS, Draw, Fact, Kind, pick
+from slmsearch.corpus.world.kinds import WORDS, Draw, Kind, WorldFact, pick
 
 HEADS = (
     "bal", "ber", "bor", "bra", "cal", "cor", "dal", "den", "dor", "dra", "dun", "fal", "fen", "fir", "gal", "gor",
@@ -21,9 +20,9 @@ HEADS = (
 TAILS = ("a", "o", "en", "in", "on", "is", "ar", "em", "ul", "eth", "ost", "und", "ick", "ane", "ova")
 GIVEN_TAILS = ("a", "o", "i", "en", "is", "el", "us", "ine")
 TWIN_FRAC = 0.17
-"""Part of the entities that are named after another one; each makes two near-duplicates."""
+"""Share of the entities named after another one; each creates two near-duplicates."""
 UNTOLD_FRAC = 0.12
-"""Part of the facts that a page leaves out though it has the section: matter for unanswerable questions."""
+"""Share of the facts that a page omits although it has their section; unanswerable questions ask for them."""
 EARLIEST_ERA, LATEST_ERA = 1450, 1850
 SHORTEST_LIST, LONGEST_LIST = 2, 6
 
@@ -31,25 +30,25 @@ Root = tuple[str, ...]
 
 
 def given_name(rng: Random) -> str:
-    """Make a given name of two syllables; given names may repeat."""
+    """Create a given name of two syllables; given names may repeat."""
     return (pick(HEADS, rng) + pick(GIVEN_TAILS, rng)).capitalize()
 
 
 def spell(root: Root) -> str:
-    """Write a root as a word."""
+    """Return a root as a word."""
     return "".join(root).capitalize()
 
 
-class Names:
-    """The names a world has used up; the only thing besides page ids that grows with the world."""
+class RegionNames:
+    """Names used in a world; besides page ids, the only state that grows with the world."""
 
     def __init__(self) -> None:
-        """Start a world in which every name is free."""
+        """Start a world without used names."""
         self._words: set[str] = set()
         self._titles: set[str] = set()
 
     def new_root(self, rng: Random) -> Root:
-        """Make a root nobody bears yet: two or three syllables, more once those run out."""
+        """Create an unused root: two or three syllables, more once those run out."""
         length = 2 if rng.random() < 0.45 else 3
         for attempt in range(1_000_000):
             last = pick(TAILS if length > 2 or rng.random() < 0.5 else HEADS, rng)
@@ -60,7 +59,7 @@ class Names:
         raise AssertionError("unreachable: every failed attempt makes longer roots likelier")
 
     def variant(self, root: Root, rng: Random) -> Root | None:
-        """Change one syllable of a root; None if what came out is taken."""
+        """Change one syllable of a root; None if the result is used."""
         place = int(rng.random() * len(root))
         changed = list(root)
         changed[place] = pick(HEADS if place == 0 or root[place] in HEADS else TAILS, rng)
@@ -68,7 +67,7 @@ class Names:
         return variant if _claim("".join(variant), self._words) else None
 
     def claim_title(self, title: str) -> bool:
-        """Take a title; False if an entity, real or invented for a question, already bears it."""
+        """Reserve a title; False if an entity, real or invented for a question, already has it."""
         return _claim(title, self._titles)
 
 
@@ -79,40 +78,40 @@ def _claim(name: str, taken: set[str]) -> bool:
 
 
 def choose_form(kind: Kind, rng: Random) -> str:
-    """Choose a title pattern of a kind; what is left open is the root."""
+    """Choose a title pattern of a kind; only the root is left open."""
     form = pick(kind.forms, rng)
     return form.replace("{g}", given_name(rng)) if "{g}" in form else form
 
 
 def apply_form(form: str, root: Root) -> tuple[str, str]:
-    """Give title and running-text name of a root in a pattern (`Talvor River`, `the Talvor River`)."""
+    """Return title and running-text name of a root in a pattern (`Talvor River`, `the Talvor River`)."""
     reference = form.replace("{r}", spell(root))
     return reference.removeprefix("the "), reference
 
 
 @dataclass(slots=True)
 class Entity:
-    """One thing the encyclopedia has a page on."""
+    """Entity that has a page in the encyclopedia."""
 
     page_id: str
     kind: Kind
     form: str
-    """Its title pattern, all but the root filled in."""
+    """Title pattern, filled in except for the root."""
     root: Root
     title: str
     reference: str
-    """The title as running text has it, with the article if it takes one."""
+    """Title in running text, with the article if it takes one."""
     pronoun: str
     possessive: str
     facts: dict[str, "Value"] = field(default_factory=dict)
-    """By fact name; facts left out are missing."""
+    """Values by fact name; omitted facts are missing."""
 
 
 Value = str | Entity | list[str]
 
 
 def kind_counts(kinds: tuple[Kind, ...], size: int) -> list[int]:
-    """Share out a region's pages: one of each kind, two towns and persons, the rest by the kinds' shares."""
+    """Return the number of a region's pages per kind: one of each, two towns and persons, the rest by the kinds' shares."""
     counts = [2 if kind.name in ("town", "person") else 1 for kind in kinds]
     while sum(counts) < size:
         wanting = [kind.share * size - count for kind, count in zip(kinds, counts, strict=True)]
@@ -120,8 +119,8 @@ def kind_counts(kinds: tuple[Kind, ...], size: int) -> list[int]:
     return counts
 
 
-def build_region(kinds: tuple[Kind, ...], page_ids: list[str], names: Names, rng: Random) -> list[Entity]:
-    """Invent the entities of a region and everything that is true of them, in the order of their kinds."""
+def build_region(kinds: tuple[Kind, ...], page_ids: list[str], names: RegionNames, rng: Random) -> list[Entity]:
+    """Invent the entities of a region and all their facts, in the order of their kinds."""
     ids = iter(page_ids)
     entities: list[Entity] = []
     by_kind: dict[str, list[Entity]] = {}
@@ -142,7 +141,7 @@ def build_region(kinds: tuple[Kind, ...], page_ids: list[str], names: Names, rng
     return entities
 
 
-def _invent(kind: Kind, page_id: str, others: list[Entity], names: Names, rng: Random) -> Entity:
+def _invent(kind: Kind, page_id: str, others: list[Entity], names: RegionNames, rng: Random) -> Entity:
     twin = others and rng.random() < TWIN_FRAC and _name_twin(kind, others, names, rng)
     if twin:
         form, root = twin
@@ -154,14 +153,14 @@ def _invent(kind: Kind, page_id: str, others: list[Entity], names: Names, rng: R
     return Entity(page_id, kind, form, root, title, reference, pronoun, possessive)
 
 
-def _name_twin(kind: Kind, others: list[Entity], names: Names, rng: Random) -> tuple[str, Root] | None:
-    """Name an entity so that it can be mistaken for another: same root, other kind; or same pattern, one syllable changed."""
+def _name_twin(kind: Kind, others: list[Entity], names: RegionNames, rng: Random) -> tuple[str, Root] | None:
+    """Name an entity like another one: same root, other kind; or same pattern, one syllable changed."""
     original = pick(others, rng)
     if original.kind is kind:
         root = names.variant(original.root, rng)
         form = original.form
     else:
-        # A root borne twice within a kind would make `Dunmar Prize` and `Dunmar Medal` a matter of taste.
+        # A root used twice within a kind would make `Dunmar Prize` and `Dunmar Medal` ambiguous.
         free = all(other.root != original.root for other in others if other.kind is kind)
         root = original.root if free else None
         form = choose_form(kind, rng)
@@ -170,7 +169,7 @@ def _name_twin(kind: Kind, others: list[Entity], names: Names, rng: Random) -> t
     return form, root
 
 
-def _draw(fact: Fact, entity: Entity, by_kind: dict[str, list[Entity]], era: int, rng: Random) -> Value | None:
+def _draw(fact: WorldFact, entity: Entity, by_kind: dict[str, list[Entity]], era: int, rng: Random) -> Value | None:
     draw = fact.draw
     if draw.type == "word":
         return pick(WORDS[draw.words], rng)

@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any, Self
 
-from slmsearch.config import PlannerConfig, RetrievalConfig, RunConfig, SftConfig
+from slmsearch.config import CorpusConfig, PlannerConfig, RetrievalConfig, RunConfig, SftConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.corpus.sources import read_rows
 from slmsearch.corpus.store import load_questions
@@ -20,12 +20,15 @@ from slmsearch.environments.planner.play import carry_out, write_plans
 from slmsearch.environments.planner.problem_sources import check_problems, load_problems, problems_parts
 from slmsearch.environments.planner.worker import ArithmeticWorker, ModelWorker, Worker, make_served_worker
 from slmsearch.episodes.chat_renderer import ChatRenderer
-from slmsearch.episodes.environment import NO_TOKEN_LIMIT, Check, Demonstration, Environment, Limits, through
+from slmsearch.episodes.controls import Controls
+from slmsearch.episodes.data_source import DataSource
+from slmsearch.episodes.environment import Check, Environment, Limits, through
 from slmsearch.episodes.episode import Episode, StopReason
 from slmsearch.episodes.grade import judge_episodes
 from slmsearch.episodes.rows import EpisodeRow, make_row
 from slmsearch.episodes.sampler import Message, Sampler, Sampling
 from slmsearch.episodes.scripted import ScriptedSampler
+from slmsearch.episodes.teaching import Demonstration, Teaching
 from slmsearch.errors import CorpusError, GenerationError
 from slmsearch.judge import Judge, Verdict
 from slmsearch.judge.exact import RULES_VERSION
@@ -33,29 +36,124 @@ from slmsearch.judge.exact import RULES_VERSION
 WORKER_ALONE, PLAN_IS_QUESTION, PLANS_SHUFFLED = "worker-alone", "plan-is-question", "plans-shuffled"
 
 
-class PlannerEnvironment(Environment):
-    """Writes plans that a frozen worker carries out."""
+class PlannerData(DataSource):
+    """Maths problems: a file, a data set of the Hub, or generated."""
 
-    does = "splits a problem for a frozen worker"
-    name = "planner"
-    data_name = "problems"
-    data_code = ("corpus", "environments/planner")
+    label = "problems"
+    code = ("corpus", "environments/planner")
     unused = ("corpus.", "reward.", "control.", "searcher.")
+    output = "planner"
+
+    def sources(self, config: RunConfig) -> dict[str, str | None]:
+        return {"planner.problems": config.planner.problems}
+
+    def load_questions(self, config: RunConfig) -> list[Question]:
+        return load_problems(config.planner)
+
+    def key_parts(self, config: RunConfig) -> Mapping[str, object] | None:
+        return problems_parts(config.planner)
+
+    def collect_again(self, config: CorpusConfig, recorded: Mapping[str, Any]) -> dict[str, Any] | None:
+        if "kind" not in recorded:
+            return None
+        if config.questions is None:
+            return problems_parts(PlannerConfig(limit=recorded["limit"] or recorded["count"], seed=recorded["seed"]))
+        return problems_parts(PlannerConfig(problems=config.questions, limit=recorded["limit"]))
+
+    def check(self, corpora_dir: Path, digest: str) -> dict[str, object]:
+        return check_problems(load_questions(corpora_dir, digest))
+
+    def describe(self, config: RunConfig) -> str:
+        return config.planner.problems or f"problems:{config.planner.seed}"
+
+    def fresh(self, config: RunConfig, seed: int, pages: int, questions: int) -> RunConfig:
+        """Configure other generated problems."""
+        return config.changed({"planner.problems": None, "planner.limit": max(60, questions), "planner.seed": seed})
+
+    def servers(self, config: RunConfig) -> Mapping[str, bool]:
+        worker_served = config.planner.worker.kind in ("openai", "ollama")
+        embedder_served = config.retrieval.embedder.base_url is not None and bool(config.planner.reward.independence)
+        return {"planner.": worker_served, "retrieval.embedder.": embedder_served, "retrieval.chroma": False, "sandbox.": False}
+
+
+class PlannerTeaching(Teaching["PlannerEnvironment"]):
+    """Demonstrations of plans, of generated problems or from a file."""
+
+    tiny = TINY_PLANNER
+    seed_offset = 100
+    advice = "raise planner.sft.max_tokens"
+
+    def demonstrations(self, config: RunConfig, settings: SftConfig) -> Iterator[Demonstration]:
+        """Demonstrate plans of fresh random problems."""
+        return make_plan_demonstrations(settings.recipe, settings.seed)
+
+    def examples(
+        self, config: RunConfig, source: str, wrong: Mapping[str, Episode] | None = None
+    ) -> tuple[list[Demonstration], Counter[str]]:
+        """Load prompts and plans from a file or the Hub.
+
+        Raises:
+            CorpusError: the source is missing, or a row lacks a column.
+        """
+        return [plan for plan in _read_plans(config.planner, source) if wrong is None or plan.question in wrong], Counter()
+
+    def settings(self, config: RunConfig, examples: int) -> SftConfig:
+        """Return the settings; where `epochs` is set, with the number of steps that it takes."""
+        epochs, batch_size = config.planner.sft.epochs, config.sft.batch_size
+        steps = max(1, round(epochs * examples / batch_size)) if epochs and batch_size else config.sft.steps
+        return config.sft.model_copy(update={"steps": steps})
+
+    def start_sources(self, config: RunConfig) -> tuple[str, ...]:
+        source = config.planner.sft.source
+        return ("demonstrations" if source == "generated" else source,)
+
+    def start_parts(self, config: RunConfig, digest: str) -> Mapping[str, object] | None:
+        plans = config.planner.sft
+        if not plans.enabled:
+            return None
+        return {
+            "problems": digest if plans.source == "own" else "",
+            "plans": plans.key_parts(exclude={"enabled"}),
+            "prompt": config.planner.system_prompt,
+        }
+
+
+class PlannerControls(Controls["PlannerEnvironment"]):
+    """Controls: everything left to the worker, the problem as the only part, the plans of other problems."""
+
     baselines = (WORKER_ALONE, PLAN_IS_QUESTION)
     reference = WORKER_ALONE
     derived = (PLANS_SHUFFLED,)
-    output = "planner"
+    reward_kind = "planner.reward.kind"
+
+    def sampler(self, environment: "PlannerEnvironment", name: str, questions: Sequence[Question], written: Mapping[str, str]) -> Sampler:
+        if name == WORKER_ALONE:
+            return ScriptedSampler(lambda problem, results: render_plan(DIRECT))
+        if name == PLAN_IS_QUESTION:
+            return ScriptedSampler(lambda problem, results: render_plan(restate(problem)))
+        if name == PLANS_SHUFFLED:
+            plans = shuffle_plans(questions, written, environment.config.evaluate.seed)
+            return ScriptedSampler(lambda problem, results: plans[problem])
+        return super().sampler(environment, name, questions, written)
+
+
+class PlannerEnvironment(Environment):
+    """The planner environment: the policy writes plans that a frozen worker executes."""
+
+    does = "splits a problem for a frozen worker"
+    name = "planner"
     tool_names = (SUBPROBLEM, COMBINE, DIRECT_SOLUTION)
-    start_seed = 100
-    example_advice = "raise planner.sft.max_tokens"
-    tiny = TINY_PLANNER
+    data = PlannerData()
+    teaching = PlannerTeaching()
+    controls = PlannerControls()
 
     def __init__(self, worker: Worker, judge: Judge, independence: Independence, config: RunConfig) -> None:
         """Bind worker, judge and the measure of independence."""
         super().__init__(config, judge)
         self.worker, self.independence = worker, independence
+        self.base_user = worker if isinstance(worker, ModelWorker) else None
         self._alone: dict[str, bool] = {}
-        """Whether the worker alone is right, by problem."""
+        """Problem -> whether the worker alone is right."""
 
     @classmethod
     def limits_of(cls, config: RunConfig) -> Limits:
@@ -68,15 +166,14 @@ class PlannerEnvironment(Environment):
         return make_plan_prompt(question, config.planner)
 
     @classmethod
-    def key_parts(cls, config: RunConfig) -> Mapping[str, object]:
+    def key_parts(cls, config: RunConfig, index_key: str) -> Mapping[str, object]:
         planner = config.planner
         read = {"arithmetic": {"max_operations"}, "base": {"max_new_tokens"}}
         used = read.get(planner.worker.kind, {"model", "base_url", "max_new_tokens"})
         asked = {"kind", "model", "base_url"} if config.judge.kind != "exact" else set()
         judge = {**config.judge.model_dump(mode="json", include=asked), "rules": RULES_VERSION} if asked else {}
         return {
-            "system": "planner",
-            **cls.prompt_parts(config),
+            "prompt": {"version": PLAN_PROMPT_VERSION, "system": config.planner.system_prompt},
             "max_plan_tokens": planner.max_plan_tokens,
             "worker": {name: value for name, value in planner.worker.key_parts().items() if name == "kind" or name in used},
             "independence": make_independence(config.retrieval).name if planner.reward.independence else None,
@@ -85,100 +182,19 @@ class PlannerEnvironment(Environment):
         }
 
     @classmethod
-    def eval_parts(cls, config: RunConfig, index_key: str) -> Mapping[str, object]:
-        return cls.key_parts(config)
-
-    @classmethod
-    def prompt_parts(cls, config: RunConfig) -> Mapping[str, object]:
-        return {"prompt": {"version": PLAN_PROMPT_VERSION, "system": config.planner.system_prompt}}
-
-    @classmethod
-    def start_parts(cls, config: RunConfig, digest: str) -> Mapping[str, object] | None:
-        plans = config.planner.sft
-        if not plans.enabled:
-            return None
-        return {
-            "problems": digest if plans.source == "own" else "",
-            "plans": plans.key_parts(exclude={"enabled"}),
-            "prompt": config.planner.system_prompt,
-        }
-
-    @classmethod
-    def start_sources(cls, config: RunConfig) -> tuple[str, ...]:
-        source = config.planner.sft.source
-        return ("demonstrations" if source == "generated" else source,)
-
-    @classmethod
-    def servers_of(cls, config: RunConfig) -> Mapping[str, bool]:
-        worker_served = config.planner.worker.kind in ("openai", "ollama")
-        embedder_served = config.retrieval.embedder.base_url is not None and bool(config.planner.reward.independence)
-        return {"planner.": worker_served, "retrieval.embedder.": embedder_served, "retrieval.chroma": False, "sandbox.": False}
-
-    @classmethod
-    def sources(cls, config: RunConfig) -> dict[str, str | None]:
-        return {"planner.problems": config.planner.problems}
-
-    @classmethod
-    def load_questions(cls, config: RunConfig) -> list[Question]:
-        return load_problems(config.planner)
-
-    @classmethod
-    def data_parts(cls, config: RunConfig) -> Mapping[str, object] | None:
-        return problems_parts(config.planner)
-
-    @classmethod
-    def check_data(cls, corpora_dir: Path, digest: str) -> dict[str, object]:
-        return check_problems(load_questions(corpora_dir, digest))
-
-    @classmethod
-    def describe_data(cls, config: RunConfig) -> str:
-        return config.planner.problems or f"problems:{config.planner.seed}"
-
-    @classmethod
-    def fresh(cls, config: RunConfig, seed: int, pages: int, questions: int) -> RunConfig:
-        """Other generated problems."""
-        return config.changed({"planner.problems": None, "planner.limit": max(60, questions), "planner.seed": seed})
-
-    @classmethod
     def open(cls, config: RunConfig, digest: str | None = None, index_key: str | None = None) -> Self:
-        """Nothing is loaded or contacted yet."""
+        """Open the environment; no model is loaded and no server contacted yet."""
         return cls(
             make_worker(config.planner), make_number_judge(config.judge, config.paths.data_dir), make_independence(config.retrieval), config
         )
 
     def play(self, questions: Sequence[Question], sampler: Sampler, sampling: Sampling) -> list[Episode]:
-        """The plans."""
+        """Let the policy write the plans."""
         return write_plans(questions, sampler, self.config.planner, sampling)
 
     def complete(self, questions: Sequence[Question], episodes: Sequence[Episode]) -> list[Episode]:
-        """The worker carries them out."""
+        """Let the worker execute the plans."""
         return carry_out(questions, episodes, self.worker)
-
-    def without_token_limits(self) -> Self:
-        return self.changed({"planner.max_plan_tokens": NO_TOKEN_LIMIT})
-
-    def as_task(self) -> Self:
-        return self.changed({"planner.reward.kind": "task"})
-
-    @property
-    def shares_base(self) -> bool:
-        return isinstance(self.worker, ModelWorker)
-
-    def sample_base_with(self, open_base: Any) -> None:
-        """The worker does."""
-        if isinstance(self.worker, ModelWorker):
-            self.worker.sample_with(open_base)
-
-    def baseline(self, name: str, questions: Sequence[Question], written: Mapping[str, str]) -> Sampler:
-        """Everything left to the worker, the problem as the only part, the plans of other problems."""
-        if name == WORKER_ALONE:
-            return ScriptedSampler(lambda problem, results: render_plan(DIRECT))
-        if name == PLAN_IS_QUESTION:
-            return ScriptedSampler(lambda problem, results: render_plan(restate(problem)))
-        if name == PLANS_SHUFFLED:
-            plans = shuffle_plans(questions, written, self.config.evaluate.seed)
-            return ScriptedSampler(lambda problem, results: plans[problem])
-        return super().baseline(name, questions, written)
 
     def grade(
         self,
@@ -206,7 +222,7 @@ class PlannerEnvironment(Environment):
         return rows
 
     def solve_alone(self, questions: Sequence[Question]) -> dict[str, bool]:
-        """Say of each problem whether the worker alone gets it right; each is tried once.
+        """Return for each problem whether the worker alone solves it; each is tried once.
 
         Raises:
             GenerationError: the worker's service broke.
@@ -221,7 +237,7 @@ class PlannerEnvironment(Environment):
         return {question.id: self._alone[question.id] for question in questions}
 
     def checks(self, renderer: ChatRenderer) -> Iterable[Check]:
-        """A plan must come back through tokenizer and parser as it was meant, and the worker answer a sum."""
+        """Check that a plan survives tokenizer and parser, and that the worker answers a sum."""
         part = Subproblem(id="1", question="Mira: 48 divided by 2?", depends_on=())
         plan = Plan(should_decompose=True, subproblems=(part,), combine="48 plus #1")
         same = parse_plan(through(renderer, render_plan(plan))).plan == plan
@@ -237,29 +253,6 @@ class PlannerEnvironment(Environment):
         remedy = "the model never splits a problem: check planner.system_prompt, or train it with `slmsearch planner sft` first"
         yield Check("planning", silent < 1.0, found, remedy)
 
-    @classmethod
-    def demonstrations(cls, config: RunConfig, settings: SftConfig) -> Iterator[Demonstration]:
-        """Plans of fresh random problems."""
-        return make_plan_demonstrations(settings.recipe, settings.seed)
-
-    @classmethod
-    def examples(
-        cls, config: RunConfig, source: str, wrong: Mapping[str, Episode] | None = None
-    ) -> tuple[list[Demonstration], Counter[str]]:
-        """Prompts and plans of a file or of the Hub.
-
-        Raises:
-            CorpusError: it is missing, or a row lacks a column.
-        """
-        return [plan for plan in _read_plans(config.planner, source) if wrong is None or plan.question in wrong], Counter()
-
-    @classmethod
-    def sft_settings(cls, config: RunConfig, examples: int) -> SftConfig:
-        """Where `epochs` is set, as many steps as those take."""
-        epochs, batch_size = config.planner.sft.epochs, config.sft.batch_size
-        steps = max(1, round(epochs * examples / batch_size)) if epochs and batch_size else config.sft.steps
-        return config.sft.model_copy(update={"steps": steps})
-
 
 def _read_plans(planner: PlannerConfig, source: str) -> Iterator[Demonstration]:
     plans = planner.sft
@@ -267,7 +260,7 @@ def _read_plans(planner: PlannerConfig, source: str) -> Iterator[Demonstration]:
         wanted = (plans.prompt_column, plans.completion_column)
         if any(not isinstance(row.get(column), str) for column in wanted):
             has = ", ".join(sorted(map(str, row)))
-            raise CorpusError(f"{where}: columns {' and '.join(wanted)} must be texts; it holds {has}: name them so")
+            raise CorpusError(f"{where}: columns {' and '.join(wanted)} must be texts; it holds {has}: rename them")
         prompt: list[Message] = [{"role": "user", "content": row[plans.prompt_column]}]
         if isinstance(system := row.get(plans.environment_column), str) and system:
             prompt.insert(0, {"role": "system", "content": system})
@@ -275,13 +268,13 @@ def _read_plans(planner: PlannerConfig, source: str) -> Iterator[Demonstration]:
 
 
 def restate(problem: str) -> Plan:
-    """Make the plan that is the problem."""
+    """Make the plan whose only part is the problem."""
     part = Subproblem(id="1", question=problem[:MAX_QUESTION_CHARS], depends_on=())
     return Plan(should_decompose=True, subproblems=(part,), combine="#1")
 
 
 def shuffle_plans(questions: Sequence[Question], written: Mapping[str, str], seed: int) -> dict[str, str]:
-    """Give every problem the plan that was written for another one, at random but never its own."""
+    """Give every problem a plan that was written for another one, at random but never its own."""
     order = [question.id for question in questions]
     random.Random(f"shuffled plans {seed}").shuffle(order)
     after = dict(zip(order, order[1:] + order[:1], strict=True))
@@ -289,7 +282,7 @@ def shuffle_plans(questions: Sequence[Question], written: Mapping[str, str], see
 
 
 def _measure(episode: Episode, planned: PlannedEpisode, right: float, alone: bool, apart: float) -> dict[str, float]:
-    """Measure what only a planner's episode has."""
+    """Measure the metrics that only a planner's episode has."""
     measured = {
         "plan/decomposed_frac": float(planned.decomposed),
         "plan/subproblems": float(planned.subproblems),
@@ -311,7 +304,7 @@ def _measure(episode: Episode, planned: PlannedEpisode, right: float, alone: boo
 
 
 def _find_failure_mode(episode: Episode, planned: PlannedEpisode) -> str:
-    """Name where a wrong episode broke: no plan, cut off, a reward hack, no split, a part without an answer, or the plan itself."""
+    """Return a wrong episode's failure mode: no plan, cut off, a reward hack, no split, a part without an answer, or the plan itself."""
     if planned.plan is None:
         return "cut_off" if episode.stop_reason is StopReason.MAX_TOKENS else "malformed"
     if planned.hacks:
@@ -322,7 +315,7 @@ def _find_failure_mode(episode: Episode, planned: PlannedEpisode) -> str:
 
 
 def make_worker(planner: PlannerConfig) -> Worker:
-    """Make the configured worker; nothing is loaded or contacted yet."""
+    """Make the configured worker; no model is loaded and no server contacted yet."""
     worker = planner.worker
     if worker.kind == "arithmetic":
         return ArithmeticWorker(worker.max_operations)
@@ -332,7 +325,7 @@ def make_worker(planner: PlannerConfig) -> Worker:
 
 
 def make_independence(retrieval: RetrievalConfig) -> Independence:
-    """Make the measure; an embedder is found and named, but loaded only when the first text comes."""
+    """Make the measure; its embedder is named now, but loaded only for the first text."""
     from slmsearch.retrieval.embedders import load_embedder
 
     # Only queries are encoded: the name must not change with the precision of passages.

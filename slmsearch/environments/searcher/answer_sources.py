@@ -1,4 +1,4 @@
-"""What an answer stands on: the sections that an episode read."""
+"""Sources of an answer: the sections that an episode read."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ QUOTED_CHARS = 600
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class AnswerSource:
     """A section that was read."""
 
     page_id: str
@@ -18,22 +18,22 @@ class Source:
     section_id: str
     heading: str
     text: str
-    """At most `QUOTED_CHARS` of it, around the answer where that stands in it."""
+    """Excerpt of at most `QUOTED_CHARS` characters, around the answer if the section holds it."""
 
 
-def find_sources(episode: Episode, library: Library) -> list[Source]:
+def find_sources(episode: Episode, library: Library) -> list[AnswerSource]:
     """List the sections that were read, in order, each once."""
     sources = []
     for section_id in dict.fromkeys(section_id for turn in episode.turns for section_id in read_sections(turn)):
         section = library.section(section_id)
         page = library.page(section.page_id) if section else None
         if section and page:
-            sources.append(Source(page.id, page.title, section_id, section.heading, _quote(section.text, episode.answer or "")))
+            sources.append(AnswerSource(page.id, page.title, section_id, section.heading, _quote(section.text, episode.answer or "")))
     return sources
 
 
 def _quote(text: str, answer: str) -> str:
-    """Cut a text to what is quoted; the answer stands in the middle where the text has it."""
+    """Cut a text to the excerpt, with the answer in the middle if the text holds it."""
     found = text.casefold().find(answer.casefold()) if answer else -1
     middle = found + len(answer) // 2
     start = min(max(0, middle - QUOTED_CHARS // 2), max(0, len(text) - QUOTED_CHARS)) if found >= 0 else 0

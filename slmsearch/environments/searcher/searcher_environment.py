@@ -7,9 +7,9 @@ from dataclasses import asdict, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from statistics import mean
-from typing import Self
+from typing import Any, Self
 
-from slmsearch.config import JudgeConfig, RewardConfig, RunConfig, SftConfig, WorldConfig
+from slmsearch.config import CorpusConfig, JudgeConfig, RewardConfig, RunConfig, SftConfig, WorldConfig
 from slmsearch.corpus.documents.skipped import Skipped
 from slmsearch.corpus.questions import Question
 from slmsearch.corpus.sources import source_parts
@@ -26,41 +26,155 @@ from slmsearch.environments.searcher.rollout import Watch, play_episodes
 from slmsearch.environments.searcher.tools import READ, SEARCH, TOOL_NAMES, VIEW, Toolbox
 from slmsearch.environments.searcher.twins import TWINS_VERSION, make_twins, mix_twins
 from slmsearch.episodes.chat_renderer import ChatRenderer
-from slmsearch.episodes.environment import NO_TOKEN_LIMIT, Check, Demonstration, Environment, Limits, select_questions, through
+from slmsearch.episodes.controls import Controls
+from slmsearch.episodes.data_source import DataSource, select_questions
+from slmsearch.episodes.environment import Check, Environment, Limits, through
 from slmsearch.episodes.episode import Episode, ToolCall, ToolResult
 from slmsearch.episodes.grade import Score, judging_ahead
 from slmsearch.episodes.reward import Reward
 from slmsearch.episodes.rows import EpisodeRow, Measures
 from slmsearch.episodes.sampler import Message, Sampler, Sampling
 from slmsearch.episodes.scripted import ScriptedSampler
+from slmsearch.episodes.teaching import Demonstration, Teaching
 from slmsearch.errors import SandboxError
 from slmsearch.judge import Judge, make_judge
 from slmsearch.judge.exact import RULES_VERSION
 from slmsearch.judge.prompt import load_prompt
-from slmsearch.keys import content_key
 from slmsearch.made_questions.make import CORRECTION
 from slmsearch.retrieval.search import RANKING_VERSION
 
 MIN_FOUND = 0.5
-"""Share of pages that a search for their own title must show."""
+"""Smallest share of pages that a search for their own title must show."""
 TITLES = 32
-"""Titles searched for."""
+"""Number of titles searched for."""
 NO_THOUGHT = re.compile(r"<think>\s*</think>\s*")
 RANDOM, RETRIEVE_THEN_ANSWER = "random", "retrieve-then-answer"
 
 
+class SearcherData(DataSource):
+    """A corpus of pages with questions: files, documents, a data set of the Hub, or a generated world."""
+
+    label = "corpus"
+    unused = ("environment", "planner.")
+
+    def sources(self, config: RunConfig) -> dict[str, str | None]:
+        return {"corpus.pages": config.corpus.pages, "corpus.questions": config.corpus.questions}
+
+    def key_parts(self, config: RunConfig) -> Mapping[str, object] | None:
+        return source_parts(config.corpus)
+
+    def collect_again(self, config: CorpusConfig, recorded: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Compare the parts of the key; another configuration may have given the same corpus."""
+        return None if "kind" in recorded else source_parts(config.model_copy(update={"limit_pages": recorded["limit_pages"]}))
+
+    def build(
+        self, config: RunConfig, corpora_dir: Path, skipped: list[Skipped] | None = None, progress: Callable[[int, int], None] | None = None
+    ) -> str:
+        return build_corpus(config.corpus, corpora_dir, skipped, progress)
+
+    def check(self, corpora_dir: Path, digest: str) -> dict[str, object]:
+        """Check with Great Expectations."""
+        from slmsearch.corpus.expectations import validate_corpus
+
+        return asdict(validate_corpus(corpora_dir / digest))
+
+    def describe(self, config: RunConfig) -> str:
+        return config.corpus.pages or f"world:{config.corpus.world.seed}"
+
+    def index_key(self, config: RunConfig, digest: str) -> str:
+        return name_index(config, digest)
+
+    def fresh(self, config: RunConfig, seed: int, pages: int, questions: int) -> RunConfig:
+        """Configure another world."""
+        world = WorldConfig(pages=pages, seed=seed)
+        return config.changed({"corpus.pages": None, "corpus.questions": None, "corpus.limit_pages": 0, "corpus.world": world})
+
+    def servers(self, config: RunConfig) -> Mapping[str, bool]:
+        served = config.retrieval.embedder.base_url is not None
+        return {"planner.": False, "retrieval.embedder.": served, "sandbox.": config.searcher.programs}
+
+
+class SearcherTeaching(Teaching["SearcherEnvironment"]):
+    """Demonstrations by a scripted reader, and of questions by their gold sections."""
+
+    tiny = TINY_SEARCHER
+    advice = "name gold sections in corpus.questions, raise retrieval.top_k or searcher.max_episode_tokens"
+
+    def demonstrations(self, config: RunConfig, settings: SftConfig) -> Iterator[Demonstration]:
+        """Demonstrate by a scripted reader in fresh random worlds."""
+        return make_demonstrations(settings, config.retrieval.top_k, settings.seed, config.searcher.missing_names)
+
+    def examples(
+        self, config: RunConfig, source: str, wrong: Mapping[str, Episode] | None = None
+    ) -> tuple[list[Demonstration], Counter[str]]:
+        """See `Teaching.examples`: `gold` demonstrates the configured training questions by their gold sections."""
+        if source != "gold":
+            return super().examples(config, source, wrong)
+        indexed = open_indexed_corpus(config)
+        questions = select_questions(indexed.questions[config.train.split], config.train.limit)
+        questions = mix_twins(questions, config.train.twins_frac, indexed.toolbox)
+        questions = [question for question in questions if wrong is None or question.question in wrong]
+        begins = {
+            text: next((call.argument for call in episode.calls if call.name == SEARCH), text) for text, episode in (wrong or {}).items()
+        }
+        shown, left_out = demonstrate_by_gold(questions, indexed.toolbox, config.searcher, begins)
+        new = {question.question for question in questions if wrong is not None or question.kind == CORRECTION}
+        return [replace(demonstration, new=demonstration.question in new) for demonstration in shown], left_out
+
+    def start_sources(self, config: RunConfig) -> tuple[str, ...]:
+        return ("own", "gold") if config.sft.start == "own" else (config.sft.start,)
+
+    def start_parts(self, config: RunConfig, digest: str) -> Mapping[str, object] | None:
+        if config.sft.start == "none":
+            return None
+        own = {"sampled": [config.train.temperature, config.evaluate.batch_size]} if config.sft.start == "own" else {}
+        played = SearcherEnvironment.key_parts(config, name_index(config, digest))
+        return {"corpus": digest, "limit": config.train.limit, **own, **self.train_parts(config), **played}
+
+    def train_parts(self, config: RunConfig) -> Mapping[str, object]:
+        return {"twins": [config.train.twins_frac, TWINS_VERSION]} if config.train.twins_frac else {}
+
+    def training_questions(self, environment: "SearcherEnvironment", config: RunConfig, questions: Sequence[Question]) -> list[Question]:
+        """See `Teaching.training_questions`: replace `train.twins_frac` of them by twins."""
+        chosen = select_questions(questions, config.train.limit)
+        return select_questions(mix_twins(chosen, config.train.twins_frac, environment.toolbox), 0)
+
+
+class SearcherControls(Controls["SearcherEnvironment"]):
+    """Controls: a random policy, a reader with one search, supervised training for as long, and twins of questions."""
+
+    baselines = (RANDOM, RETRIEVE_THEN_ANSWER)
+    has_sft = True
+    reward_kind = "reward.kind"
+
+    def evaluated(self, config: RunConfig) -> tuple[str, ...]:
+        """See `Controls.evaluated`: the policies of `evaluate.baselines`, models included."""
+        return tuple(config.evaluate.baselines)
+
+    def sampler(self, environment: "SearcherEnvironment", name: str, questions: Sequence[Question], written: Mapping[str, str]) -> Sampler:
+        if name == RETRIEVE_THEN_ANSWER:
+            return ScriptedSampler(RetrieveThenAnswer(environment.toolbox, environment.config.searcher.max_turns))
+        if name == RANDOM:
+            return ScriptedSampler(partial(random_turn, seed=environment.config.evaluate.seed))
+        return super().sampler(environment, name, questions, written)
+
+    def twins(self, environment: "SearcherEnvironment", questions: Sequence[Question], view: str) -> list[Question]:
+        return make_twins(questions, view, environment.toolbox)
+
+    def has_reader(self, config: RunConfig) -> bool:
+        """See `Controls.has_reader`: True if a run begins with gold demonstrations of its own pages."""
+        return config.sft.start != "none"
+
+
 class SearcherEnvironment(Environment):
-    """Searches a corpus with tools."""
+    """The searcher environment: the policy searches a corpus with tools."""
 
     does = "searches a corpus in several turns"
     name = "searcher"
-    data_name = "corpus"
-    unused = ("environment", "planner.")
-    baselines = (RANDOM, RETRIEVE_THEN_ANSWER)
-    has_control = True
     tool_names = TOOL_NAMES
-    example_advice = "name gold sections in corpus.questions, raise retrieval.top_k or searcher.max_episode_tokens"
-    tiny = TINY_SEARCHER
+    data = SearcherData()
+    teaching = SearcherTeaching()
+    controls = SearcherControls()
 
     def __init__(self, toolbox: Toolbox, judge: Judge, config: RunConfig) -> None:
         """Bind tools and judge."""
@@ -78,8 +192,11 @@ class SearcherEnvironment(Environment):
         return make_prompt(question, config.searcher)
 
     @classmethod
-    def key_parts(cls, config: RunConfig) -> Mapping[str, object]:
+    def key_parts(cls, config: RunConfig, index_key: str) -> Mapping[str, object]:
         return {
+            "index": index_key,
+            "prompt": [PROMPT_VERSION, *(dict(message) for message in cls.opening(config, "?"))],
+            "judge": _describe_judge(config.judge),
             "top_k": config.retrieval.top_k,
             "ranking": [config.retrieval.ranking, RANKING_VERSION],
             "searcher": describe_searcher(config.searcher, config.sandbox.limits),
@@ -87,70 +204,8 @@ class SearcherEnvironment(Environment):
         }
 
     @classmethod
-    def eval_parts(cls, config: RunConfig, index_key: str) -> Mapping[str, object]:
-        judge = _describe_judge(config.judge)
-        if "prompt" in judge:
-            judge["prompt"] = content_key(text=judge["prompt"])
-        return {"prompt_version": PROMPT_VERSION, "index_key": index_key, "judge": judge, **cls.key_parts(config)}
-
-    @classmethod
-    def train_parts(cls, config: RunConfig, index_key: str) -> Mapping[str, object]:
-        prompt = [dict(message) for message in cls.opening(config, "?")]
-        twins = {"twins": [config.train.twins_frac, TWINS_VERSION]} if config.train.twins_frac else {}
-        return {"index": index_key, "prompt": prompt, "judge": _describe_judge(config.judge), **twins, **cls.key_parts(config)}
-
-    @classmethod
-    def prompt_parts(cls, config: RunConfig) -> Mapping[str, object]:
-        return {"version": PROMPT_VERSION, **super().prompt_parts(config)}
-
-    @classmethod
-    def baselines_of(cls, config: RunConfig) -> tuple[str, ...]:
-        """What `evaluate.baselines` names, models included."""
-        return tuple(config.evaluate.baselines)
-
-    @classmethod
-    def servers_of(cls, config: RunConfig) -> Mapping[str, bool]:
-        served = config.retrieval.embedder.base_url is not None
-        return {"planner.": False, "retrieval.embedder.": served, "sandbox.": config.searcher.programs}
-
-    @classmethod
-    def sources(cls, config: RunConfig) -> dict[str, str | None]:
-        return {"corpus.pages": config.corpus.pages, "corpus.questions": config.corpus.questions}
-
-    @classmethod
-    def data_parts(cls, config: RunConfig) -> Mapping[str, object] | None:
-        return source_parts(config.corpus)
-
-    @classmethod
-    def build_data(
-        cls, config: RunConfig, corpora_dir: Path, skipped: list[Skipped] | None = None, progress: Callable[[int, int], None] | None = None
-    ) -> str:
-        return build_corpus(config.corpus, corpora_dir, skipped, progress)
-
-    @classmethod
-    def check_data(cls, corpora_dir: Path, digest: str) -> dict[str, object]:
-        """With Great Expectations."""
-        from slmsearch.corpus.expectations import validate_corpus
-
-        return asdict(validate_corpus(corpora_dir / digest))
-
-    @classmethod
-    def describe_data(cls, config: RunConfig) -> str:
-        return config.corpus.pages or f"world:{config.corpus.world.seed}"
-
-    @classmethod
-    def index_key(cls, config: RunConfig, digest: str) -> str:
-        return name_index(config, digest)
-
-    @classmethod
-    def fresh(cls, config: RunConfig, seed: int, pages: int, questions: int) -> RunConfig:
-        """Another world."""
-        world = WorldConfig(pages=pages, seed=seed)
-        return config.changed({"corpus.pages": None, "corpus.questions": None, "corpus.limit_pages": 0, "corpus.world": world})
-
-    @classmethod
     def open(cls, config: RunConfig, digest: str | None = None, index_key: str | None = None) -> Self:
-        """Corpus and index stay open, because many policies are played over the same."""
+        """Open corpus and index, which stay open, because many policies are played over them."""
         opened = _open(config, digest, index_key) if digest and index_key else open_indexed_corpus(config, digest, index_key)
         return cls(opened.toolbox, make_judge(config.judge, config.paths.data_dir), config)
 
@@ -164,19 +219,6 @@ class SearcherEnvironment(Environment):
     def measure(self, question: Question, episode: Episode) -> Measures:
         return measure_episode(question, episode)
 
-    def without_token_limits(self) -> Self:
-        return self.changed({"searcher.max_episode_tokens": NO_TOKEN_LIMIT, "searcher.max_turn_tokens": NO_TOKEN_LIMIT})
-
-    def as_task(self) -> Self:
-        return self.changed({"reward.kind": "task"})
-
-    def baseline(self, name: str, questions: Sequence[Question], written: Mapping[str, str]) -> Sampler:
-        if name == RETRIEVE_THEN_ANSWER:
-            return ScriptedSampler(RetrieveThenAnswer(self.toolbox, self.config.searcher.max_turns))
-        if name == RANDOM:
-            return ScriptedSampler(partial(random_turn, seed=self.config.evaluate.seed))
-        return super().baseline(name, questions, written)
-
     def checks(self, renderer: ChatRenderer) -> Iterable[Check]:
         yield check_tool_calls(renderer)
         yield check_template(renderer)
@@ -189,54 +231,9 @@ class SearcherEnvironment(Environment):
         remedy = "the model never searches: check searcher.system_prompt, or train it with `slmsearch sft` first"
         yield Check("searching", silent < 1.0, f"{silent:.0%} of {len(rows)} episodes without a tool call", remedy)
 
-    @classmethod
-    def demonstrations(cls, config: RunConfig, settings: SftConfig) -> Iterator[Demonstration]:
-        """A scripted reader in fresh random worlds."""
-        return make_demonstrations(settings, config.retrieval.top_k, settings.seed, config.searcher.missing_names)
-
-    @classmethod
-    def examples(
-        cls, config: RunConfig, source: str, wrong: Mapping[str, Episode] | None = None
-    ) -> tuple[list[Demonstration], Counter[str]]:
-        """See `Environment.examples`: `gold` demonstrates the configured training questions by their gold sections."""
-        if source != "gold":
-            return super().examples(config, source, wrong)
-        indexed = open_indexed_corpus(config)
-        questions = select_questions(indexed.questions[config.train.split], config.train.limit)
-        questions = mix_twins(questions, config.train.twins_frac, indexed.toolbox)
-        questions = [question for question in questions if wrong is None or question.question in wrong]
-        begins = {
-            text: next((call.argument for call in episode.calls if call.name == SEARCH), text) for text, episode in (wrong or {}).items()
-        }
-        shown, left_out = demonstrate_by_gold(questions, indexed.toolbox, config.searcher, begins)
-        new = {question.question for question in questions if wrong is not None or question.kind == CORRECTION}
-        return [replace(demonstration, new=demonstration.question in new) for demonstration in shown], left_out
-
-    def twins(self, questions: Sequence[Question], twin: str) -> list[Question]:
-        return make_twins(questions, twin, self.toolbox)
-
-    def to_train_on(self, questions: Sequence[Question]) -> list[Question]:
-        """See `Environment.to_train_on`: `train.twins_frac` of them as twins."""
-        return select_questions(mix_twins(super().to_train_on(questions), self.config.train.twins_frac, self.toolbox), 0)
-
-    @classmethod
-    def start_parts(cls, config: RunConfig, digest: str) -> Mapping[str, object] | None:
-        if config.sft.start == "none":
-            return None
-        own = {"sampled": [config.train.temperature, config.evaluate.batch_size]} if config.sft.start == "own" else {}
-        return {"corpus": digest, "limit": config.train.limit, **own, **cls.train_parts(config, cls.index_key(config, digest))}
-
-    @classmethod
-    def start_sources(cls, config: RunConfig) -> tuple[str, ...]:
-        return ("own", "gold") if config.sft.start == "own" else (config.sft.start,)
-
-    @classmethod
-    def searches_real_pages(cls, config: RunConfig) -> bool:
-        return config.sft.start != "none"
-
 
 def scoring(reward: RewardConfig) -> Score:
-    """Return what gives a searcher's reward."""
+    """Return the function that computes a searcher's reward."""
     return lambda question, episode, correct, draw: score_episode(episode, question, correct, reward, draw)
 
 
@@ -252,7 +249,7 @@ def _describe_judge(config: JudgeConfig) -> dict[str, str | int | None]:
 
 
 def check_tool_calls(renderer: ChatRenderer) -> Check:
-    """Send a call of every tool, and an answer, through the tokenizer and the parser: what was meant must come back."""
+    """Check that a call of every tool, and an answer, survive the tokenizer and the parser."""
     calls = [ToolCall(SEARCH, 'the "Old" Mill'), ToolCall(VIEW, "4821"), ToolCall(READ, "4821:early_life")]
     messages = [render_call(call) for call in calls]
     lost = [call.name for call, text in zip(calls, messages, strict=True) if parse_turn(through(renderer, text)).call != call]
@@ -263,14 +260,14 @@ def check_tool_calls(renderer: ChatRenderer) -> Check:
 
 
 def check_template(renderer: ChatRenderer) -> Check:
-    """Compare the ids that episodes are made of with the model's own rendering of the same messages."""
+    """Compare the ids of episodes with the model's own rendering of the same messages."""
     call, result = render_call(ToolCall(SEARCH, "Norwick")), "4821: Norwick"
     opening = [{"role": "user", "content": "Where is Norwick?"}]
     whole = [*opening, {"role": "assistant", "content": call}, {"role": renderer.tool_role, "content": result}]
     ids = (*renderer.encode_prompt(opening), *renderer.content_ids(call), renderer.end_id, *renderer.encode_result(result))
     rendered = renderer.tokenizer.apply_chat_template(whole, tokenize=False, add_generation_prompt=True)
     prefix = renderer.tokenizer.apply_chat_template(opening, tokenize=False, add_generation_prompt=True)
-    # Templates of thinking models that do not think print an empty thought, and only in front of the newest turn.
+    # With thinking off, templates of thinking models print an empty thought, and only before the newest turn.
     laid_out, rendered, prefix = (NO_THOUGHT.sub("", text) for text in (renderer.tokenizer.decode(ids), rendered, prefix))
     same = laid_out == rendered and rendered.startswith(prefix)
     found = "a conversation only grows at its end" if same else "the chat template rewrites earlier turns when a conversation grows"
@@ -278,7 +275,7 @@ def check_template(renderer: ChatRenderer) -> Check:
 
 
 def check_index(toolbox: Toolbox) -> Check:
-    """Search for pages by their own titles, spread over the corpus."""
+    """Check the index: search for pages by their own titles, spread over the corpus."""
     pages = list(toolbox.library.pages())
     chosen = pages[:: max(1, len(pages) // TITLES)][:TITLES]
     hits = toolbox.index.search([page.title for page in chosen], max(toolbox.top_k, 5))
@@ -288,7 +285,7 @@ def check_index(toolbox: Toolbox) -> Check:
 
 
 def check_sandbox(toolbox: Toolbox) -> Check:
-    """Run a program that searches."""
+    """Check the sandbox: run a program that searches."""
     page = next(iter(toolbox.library.pages()))
     program = f"print(len(search_pages({page.title!r})))"
     result = toolbox.programs.run([program])[0] if toolbox.programs is not None else SandboxError("these tools have no sandbox")

@@ -76,7 +76,7 @@ class Preset:
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class PresetTrial:
     """How one preset did."""
 
     model: str
@@ -115,7 +115,7 @@ def run_gpu(presets: Sequence[Preset], tokenizer_dir: Path, work: Path, device: 
         say: told what is being done.
     """
     started, small = time.perf_counter(), device == "cpu"
-    trials: dict[str, Trial] = {}
+    trials: dict[str, PresetTrial] = {}
     for preset in presets:
         model, home = preset.config.policy.model, work / preset.name
         say(f"{preset.name}: {layers or 'all'} layers of {model}, two updates")
@@ -165,7 +165,7 @@ def write_model(shape: PretrainedConfig, tokenizer_dir: Path, directory: Path, d
     return directory
 
 
-def _try(preset: Preset, made: Path, work: Path, device: str) -> Trial:
+def _try(preset: Preset, made: Path, work: Path, device: str) -> PresetTrial:
     """Run two updates of a preset with a model of random weights."""
     small, notes = device == "cpu", list[str]()
     flags = {"policy.model": str(made), "policy.device": device, "policy.dtype": "float32" if small else "bfloat16"}
@@ -199,7 +199,7 @@ def _try(preset: Preset, made: Path, work: Path, device: str) -> Trial:
     gib = {f"{name}_gib": round(size / GIB, 2) for name, size in sizes.items()}
     passed = updates == 2 and fits
     phases = compare_phases(plan, outcome.get("card"))
-    return Trial(preset.config.policy.model, updates, **gib, phases=phases, seconds=round(seconds, 1), notes=notes, passed=passed)
+    return PresetTrial(preset.config.policy.model, updates, **gib, phases=phases, seconds=round(seconds, 1), notes=notes, passed=passed)
 
 
 def longest(real: RunConfig, sampled_by_torch: bool) -> dict[str, str]:

@@ -58,7 +58,7 @@ GRID = 24
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class RunShape:
     """What a preset fixes of a run."""
 
     questions: int
@@ -72,7 +72,7 @@ class Shape:
     planner: bool
 
 
-def shape_of(config: RunConfig) -> Shape | str:
+def shape_of(config: RunConfig) -> RunShape | str:
     """Take the shape of a run from its configuration, or say why it has none."""
     train, watch = config.train, config.train.monitor
     steps = train.steps or math.ceil(train.epochs * (train.limit or ASSUMED_QUESTIONS) / train.questions_per_step)
@@ -82,7 +82,7 @@ def shape_of(config: RunConfig) -> Shape | str:
         return "switches the monitor off"
     if steps <= BEFORE_END:
         return f"has {steps} steps: a collapse is planted at least {BEFORE_END} before the end"
-    return Shape(
+    return RunShape(
         train.questions_per_step,
         train.group_size,
         min(MAX_STEPS, max(MIN_STEPS, steps)),
@@ -96,7 +96,7 @@ def shape_of(config: RunConfig) -> Shape | str:
 class Run:
     """One made-up run."""
 
-    def __init__(self, shape: Shape, course: Course, seed: int, collapse: str = "", at: int = 0) -> None:
+    def __init__(self, shape: RunShape, course: Course, seed: int, collapse: str = "", at: int = 0) -> None:
         """Draw the whole run; `collapse`, one of `KINDS` or none, begins at step `at`."""
         self.shape, self.rng = shape, np.random.default_rng(seed)
         start, end, self._conc = course
@@ -206,7 +206,7 @@ def watch(run: Run) -> Iterator[tuple[int, str]]:
             yield step, rule
 
 
-def measure(shape: Shape, runs: int, seed: int = 0) -> dict[str, object]:
+def measure(shape: RunShape, runs: int, seed: int = 0) -> dict[str, object]:
     """Simulate healthy runs of a preset, dealt out over shapes and spreads, and half as many planted collapses of each kind."""
     courses = [(start, end, conc) for start, end in SHAPES.values() for conc in SPREADS]
     healthy = [list(watch(Run(shape, courses[i % len(courses)], seed + i))) for i in range(runs)]
@@ -228,7 +228,7 @@ def measure(shape: Shape, runs: int, seed: int = 0) -> dict[str, object]:
     }
 
 
-def _delay(shape: Shape, course: Course, seed: int, kind: str) -> int | None:
+def _delay(shape: RunShape, course: Course, seed: int, kind: str) -> int | None:
     """Plant a collapse; return the steps from its beginning to its discovery, or None."""
     at = int(np.random.default_rng((seed, 1)).integers(EARLIEST, shape.steps - BEFORE_END + 1))
     return next((step - at for step, _ in watch(Run(shape, course, seed, kind, at)) if step > at), None)

@@ -25,9 +25,9 @@ from slmsearch.environments.searcher.parsing import parse_turn
 from slmsearch.environments.searcher.prompt import make_prompt
 from slmsearch.environments.searcher.tools import READ, SEARCH, VIEW, Toolbox
 from slmsearch.episodes.episode import ToolCall
-from slmsearch.extensions.bench.shapes import Shape
+from slmsearch.extensions.bench.shapes import BenchShape
 from slmsearch.judge.exact import typed_match
-from slmsearch.training.grpo import make_adapter_config, make_arguments, order_questions
+from slmsearch.training.grpo_settings import make_adapter_config, make_arguments, order_questions
 from slmsearch.training.training_run import load_trainable
 
 CHAT_TEMPLATE = (
@@ -103,7 +103,7 @@ def make_environment(toolbox: Toolbox) -> type:
     return Corpus
 
 
-def make_peer(shape: Shape, micro_batch: int, directory: Path, callback: TrainerCallback, with_vllm: bool = False) -> GRPOTrainer:
+def make_peer(shape: BenchShape, micro_batch: int, directory: Path, callback: TrainerCallback, with_vllm: bool = False) -> GRPOTrainer:
     """Make TRL's trainer for a shape, with the arguments of ours and so many episodes per forward pass; it takes one step.
 
     It samples with transformers' generation, or with a vLLM of its own on the same card.
@@ -137,7 +137,7 @@ def make_peer(shape: Shape, micro_batch: int, directory: Path, callback: Trainer
     return trainer
 
 
-def _make_reward(shape: Shape) -> Callable[..., list[float | None]]:
+def _make_reward(shape: BenchShape) -> Callable[..., list[float | None]]:
     answers, chance = {question.question: question.answers for question in shape.questions}, random.Random(0)
 
     def score(asked: str, messages: list[Any]) -> float:

@@ -9,8 +9,8 @@ from pathlib import Path
 from slmsearch.artifacts.files import replace_text
 from slmsearch.config import RunConfig
 from slmsearch.environments.searcher.indexed_corpus import open_indexed_corpus
-from slmsearch.episodes.environment import select_questions
-from slmsearch.extensions.bench.shapes import Shape
+from slmsearch.episodes.data_source import select_questions
+from slmsearch.extensions.bench.shapes import BenchShape
 from slmsearch.keys import content_key
 from slmsearch.made_questions.make import Filters, make_questions
 from slmsearch.models.hashes import model_hash
@@ -27,7 +27,7 @@ STEP = {"train.questions_per_step": 4, "train.group_size": 8, "reward.kind": "ra
 """A step; every group differs, so that every episode has a part in the update."""
 
 
-def real_shape(config: RunConfig, say: Say) -> Shape:
+def real_shape(config: RunConfig, say: Say) -> BenchShape:
     """Make the real shape; pages, questions and start are looked up in the data directory, or made.
 
     Args:
@@ -52,4 +52,4 @@ def real_shape(config: RunConfig, say: Say) -> Shape:
     train_start(learnt, ["gold"], start, say, once=True)
     config = config.changed({"policy.model": str(start), **STEP})
     questions_of = select_questions(indexed.questions["train"], 0)
-    return Shape("real", config, questions_of, indexed.toolbox, measure_shape(config).parameters)
+    return BenchShape("real", config, questions_of, indexed.toolbox, measure_shape(config).parameters)

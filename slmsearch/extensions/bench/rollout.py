@@ -34,14 +34,15 @@ from slmsearch.episodes.episode import Episode
 from slmsearch.episodes.sampler import Sampling
 from slmsearch.extensions.bench.peer import make_peer
 from slmsearch.extensions.bench.result import Result, Say, Spread, describe_machine, median_ratio, tabulate, take_turns
-from slmsearch.extensions.bench.shapes import Shape, demo_shape, long_shape
+from slmsearch.extensions.bench.shapes import BenchShape, demo_shape, long_shape
 from slmsearch.extensions.bench.trees import catch_inputs, compare_trees
 from slmsearch.judge import make_judge
 from slmsearch.models.attention import MADE_FOR, use_attention
 from slmsearch.sampling.torch_sampler import TorchSampler
 from slmsearch.training.callbacks import StepCallback
 from slmsearch.training.card import CardWatch, watching_card
-from slmsearch.training.grpo import make_arguments, make_trainer
+from slmsearch.training.grpo import make_trainer
+from slmsearch.training.grpo_settings import make_arguments
 from slmsearch.training.phase_timer import CardUse, PhaseTimer
 from slmsearch.training.rollout_bridge import RolloutBridge
 from slmsearch.training.trainer_samplers import open_torch_sampler, sampling_mode
@@ -144,7 +145,7 @@ def now() -> float:
 
 
 def run_rollout(
-    config: RunConfig, make_real: Callable[[], Shape], shapes: tuple[str, ...], runs: int, say: Say, device: str = "cpu"
+    config: RunConfig, make_real: Callable[[], BenchShape], shapes: tuple[str, ...], runs: int, say: Say, device: str = "cpu"
 ) -> Result:
     """Measure so many steps of each side, at least 5 for a figure that is published; return medians, spreads and ratios by shape."""
     figures: dict[str, dict[str, object]] = {}
@@ -177,7 +178,7 @@ def run_rollout(
     )
 
 
-def on_device(shape: Shape, device: str) -> Shape:
+def on_device(shape: BenchShape, device: str) -> BenchShape:
     """Let a shape be played and learnt on a device; the real one is larger on a card."""
     larger = ON_A_CARD if device == "cuda" and shape.name == "real" else {}
     return replace(shape, config=shape.config.changed({"policy.device": device, **larger}))
@@ -190,7 +191,7 @@ def by_side(phases: Mapping[str, CardUse]) -> list[dict[str, object]]:
 
 
 def measure_speed(
-    shape: Shape, runs: int, directory: Path, say: Say, card: CardWatch | None = None
+    shape: BenchShape, runs: int, directory: Path, say: Say, card: CardWatch | None = None
 ) -> tuple[dict[str, dict[str, Spread]], dict[str, object], dict[str, torch.Tensor]]:
     """Measure one shape; see `summarise_speed`. The last are the inputs of our last loss."""
     say(f"{shape.name}: {shape.parameters / 1e6:.1f} M parameters")
@@ -257,7 +258,7 @@ def summarise_speed(
     return {side: {"rollout_s": Spread(rollouts[side]), "step_s": Spread(steps[side])} for side in sides}, figures
 
 
-def make_ours(shape: Shape, directory: Path, watch: Stopwatch) -> tuple[Any, RolloutBridge]:
+def make_ours(shape: BenchShape, directory: Path, watch: Stopwatch) -> tuple[Any, RolloutBridge]:
     """Make a trainer whose every `train` takes one step; it may write to the directory."""
     config = shape.config
     model, tokenizer = load_trainable(config.policy)
@@ -290,7 +291,7 @@ def time_static_batch(model: Any, episodes: list[Episode], pad_id: int) -> float
     return now() - started
 
 
-def compare_continuous(shape: Shape, runs: int) -> dict[str, float]:
+def compare_continuous(shape: BenchShape, runs: int) -> dict[str, float]:
     """Time one greedy turn of a whole batch from its prompts, by the torch sampler and by transformers' continuous batching.
 
     The library's manager is kept between runs and sized for the batch: left to itself it takes most of the machine's memory and

@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from slmsearch.corpus.questions import Question
 from slmsearch.extensions.bench.result import Result, Say, describe_machine, tabulate
 from slmsearch.extensions.bench.rollout import NO_LEARNING, Stopwatch, make_ours
-from slmsearch.extensions.bench.shapes import LongToolbox, Shape, filler, long_shape
+from slmsearch.extensions.bench.shapes import BenchShape, LongToolbox, filler, long_shape
 
 GROUPS, LENGTHS = (4, 8, 16, 32), (256, 512, 1024, 2048, 4096)
 TURNS, CALL_TOKENS, TOKENS_PER_WORD = 4, 15, 1.55
@@ -43,7 +43,7 @@ def run_scaling(runs: int, say: Say, figure: Path) -> Result:
     return Result(values, (tabulate(COLUMNS, found),), (f"{machine}", f"medians of {runs} steps; figure in {figure}"))
 
 
-def resize(base: Shape, group: int, length: int) -> Shape:
+def resize(base: BenchShape, group: int, length: int) -> BenchShape:
     """Make episodes of about so many tokens, in one group of that size."""
     turns = TURNS if length > LENGTHS[0] else TURNS // 2
     words = int((length / 2 / turns - CALL_TOKENS) / TOKENS_PER_WORD)
@@ -53,7 +53,7 @@ def resize(base: Shape, group: int, length: int) -> Shape:
     return replace(base, config=base.config.changed(settings), questions=[Question("q", asked, "nobody")], toolbox=LongToolbox(words))
 
 
-def _measure(shape: Shape, directory: Path, runs: int) -> dict[str, float]:
+def _measure(shape: BenchShape, directory: Path, runs: int) -> dict[str, float]:
     watch = Stopwatch()
     trainer, bridge = make_ours(shape, directory, watch)
     step_s = median([watch.take_step(trainer).step_s for _ in range(runs + 1)][1:])

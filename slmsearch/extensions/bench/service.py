@@ -55,7 +55,7 @@ NOTES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class ServedReply:
     """What came of a request; times are of `time.monotonic`."""
 
     sent: float
@@ -66,7 +66,7 @@ class Reply:
     """It is a 503 that says when to come again."""
 
 
-class Target:
+class ServiceTarget:
     """The service that is measured."""
 
     def __init__(self, flags: Sequence[str], token_variable: str, deadline_s: float, log: Path) -> None:
@@ -97,24 +97,24 @@ class Target:
             time.sleep(SAMPLE_SECONDS)
         return time.monotonic() - self._started
 
-    def ask(self, question: str) -> Reply:
+    def ask(self, question: str) -> ServedReply:
         """Ask it a question."""
         return self._send("POST", "/v1/chat/completions", json={"messages": [{"role": "user", "content": question}]})
 
-    def send(self, request: BadRequest) -> Reply:
+    def send(self, request: BadRequest) -> ServedReply:
         """Send a request as it is."""
         return self._send(request.method, request.path, content=request.content, headers=dict(request.headers))
 
-    def _send(self, method: str, path: str, **request: Any) -> Reply:
+    def _send(self, method: str, path: str, **request: Any) -> ServedReply:
         sent, status = time.monotonic(), NO_REPLY
         try:
             reply = self.http.request(method, path, **request)
-            return Reply(sent, time.monotonic(), str(reply.status_code), reply.status_code == 503 and "retry-after" in reply.headers)
+            return ServedReply(sent, time.monotonic(), str(reply.status_code), reply.status_code == 503 and "retry-after" in reply.headers)
         except httpx.TimeoutException:
             status = HANGS
         except httpx.TransportError:
             pass
-        return Reply(sent, time.monotonic(), status)
+        return ServedReply(sent, time.monotonic(), status)
 
     def measure_mib(self) -> float:
         """Return the RSS of all its processes."""
@@ -145,7 +145,7 @@ def run_service(flags: Sequence[str], token_variable: str, deadline_s: float, te
         ServiceError: it does not start, or answers nothing.
     """
     log.unlink(missing_ok=True)
-    with closing(Target(flags, token_variable, deadline_s, log)) as target:
+    with closing(ServiceTarget(flags, token_variable, deadline_s, log)) as target:
         start_s = target.wait()
         say(f"ready after {start_s:.1f} s; {ALONE} questions one at a time and {TOGETHER} from {CLIENTS} clients, {ROUNDS} times")
         _play(target, texts, ALONE, CLIENTS)  # warms up
@@ -181,12 +181,12 @@ def run_service(flags: Sequence[str], token_variable: str, deadline_s: float, te
     return Result({**values, "machine": asdict(machine)}, (table,), (*(note.format(**values) for note in NOTES), str(machine)))
 
 
-def _play(target: Target, texts: Sequence[str], count: int, clients: int) -> list[Reply]:
+def _play(target: ServiceTarget, texts: Sequence[str], count: int, clients: int) -> list[ServedReply]:
     with ThreadPoolExecutor(clients) as pool:
         return list(pool.map(target.ask, islice(cycle(texts), count)))
 
 
-def _measure_memory(target: Target, texts: Sequence[str]) -> tuple[list[Reply], dict[str, float]]:
+def _measure_memory(target: ServiceTarget, texts: Sequence[str]) -> tuple[list[ServedReply], dict[str, float]]:
     samples, over = [target.measure_mib()], threading.Event()
 
     def sample() -> None:
@@ -209,7 +209,7 @@ def _measure_memory(target: Target, texts: Sequence[str]) -> tuple[list[Reply], 
     }
 
 
-def _kill_in_the_midst(target: Target, texts: Sequence[str]) -> tuple[list[Reply], float | None]:
+def _kill_in_the_midst(target: ServiceTarget, texts: Sequence[str]) -> tuple[list[ServedReply], float | None]:
     """Return the replies to questions, and the seconds from the kill to the next success."""
     with ThreadPoolExecutor(CLIENTS) as pool:
         asked = [pool.submit(target.ask, text) for text in islice(cycle(texts), KILLED)]
@@ -221,7 +221,7 @@ def _kill_in_the_midst(target: Target, texts: Sequence[str]) -> tuple[list[Reply
     return replies, min((round(reply.ended - killed, 2) for reply in later), default=None)
 
 
-def _sum_up(kills: Sequence[tuple[list[Reply], float | None]]) -> dict[str, Any]:
+def _sum_up(kills: Sequence[tuple[list[ServedReply], float | None]]) -> dict[str, Any]:
     replies = list(chain.from_iterable(replies for replies, _ in kills))
     failed = [reply for reply in replies if reply.status != "200"]
     return {
@@ -232,7 +232,7 @@ def _sum_up(kills: Sequence[tuple[list[Reply], float | None]]) -> dict[str, Any]
     }
 
 
-def measure_speed(replies: Sequence[Reply]) -> float:
+def measure_speed(replies: Sequence[ServedReply]) -> float:
     """Give the questions a second of one part or round.
 
     Raises:
@@ -244,7 +244,7 @@ def measure_speed(replies: Sequence[Reply]) -> float:
     return answered / (max(reply.ended for reply in replies) - min(reply.sent for reply in replies))
 
 
-def summarise(rounds: Sequence[Sequence[Reply]]) -> dict[str, Any]:
+def summarise(rounds: Sequence[Sequence[ServedReply]]) -> dict[str, Any]:
     """Give number, failures and seconds of all rounds of a part, and the median of their speeds.
 
     Raises:

@@ -21,8 +21,9 @@ from slmsearch.environments.searcher.indexed_corpus import open_indexed_corpus
 from slmsearch.environments.searcher.parsing import render_call
 from slmsearch.environments.searcher.tools import VIEW, Toolbox
 from slmsearch.episodes.chat_renderer import ChatRenderer
-from slmsearch.episodes.environment import Demonstration, select_questions
+from slmsearch.episodes.data_source import select_questions
 from slmsearch.episodes.episode import ToolCall, ToolResult
+from slmsearch.episodes.teaching import Demonstration
 from slmsearch.training.bootstrap import build_tokenizer, make_model
 from slmsearch.training.encoding import Encoded, encode_demonstration
 from slmsearch.training.memory import measure_shape
@@ -45,7 +46,7 @@ WORDS = ("mill", "river", "tower", "of", "the", "old", "north", "gate", "stone",
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class BenchShape:
     """What is played, with which model."""
 
     name: str
@@ -60,14 +61,14 @@ class Shape:
         return self.config.train.questions_per_step * self.config.train.group_size
 
 
-def demo_shape(config: RunConfig) -> Shape:
+def demo_shape(config: RunConfig) -> BenchShape:
     """Make the demo's own shape: eight questions, eight episodes each; corpus and index are built or looked up."""
     indexed = open_indexed_corpus(config)
     questions = select_questions(indexed.questions["train"], 0)
-    return Shape("demo", config, questions, indexed.toolbox, measure_shape(config).parameters)
+    return BenchShape("demo", config, questions, indexed.toolbox, measure_shape(config).parameters)
 
 
-def long_shape(directory: Path) -> Shape:
+def long_shape(directory: Path) -> BenchShape:
     """Make the long shape: one question, eight episodes; its model, written here, has learnt to call a tool in every turn."""
     torch.manual_seed(0)
     questions = [Question(f"q{i}", f"Who built the {word} of Norwick?", "nobody") for i, word in enumerate(WORDS[:4])]
@@ -83,7 +84,7 @@ def long_shape(directory: Path) -> Shape:
         reward=RewardConfig(kind="random"),  # every group differs, so that every episode has a part in the update
         train=TrainConfig(questions_per_step=1, group_size=8, steps=1),
     )
-    return Shape("long", config, questions, LongToolbox(), sum(weight.numel() for weight in model.parameters()))
+    return BenchShape("long", config, questions, LongToolbox(), sum(weight.numel() for weight in model.parameters()))
 
 
 class LongToolbox(Toolbox):

@@ -14,11 +14,12 @@ from torch import Tensor
 from slmsearch.config import LoraSection
 from slmsearch.extensions.bench.gpu import name_of, shape_of
 from slmsearch.extensions.bench.result import Result, Say, Spread, describe_machine, median_ratio, tabulate, take_turns
-from slmsearch.extensions.bench.shapes import Shape
+from slmsearch.extensions.bench.shapes import BenchShape
 from slmsearch.models.attention import use_attention
 from slmsearch.models.flex import takes_flex
 from slmsearch.training.fused_lora import fused_lora
-from slmsearch.training.grpo import NO_ADVANTAGE, SearchTrainer, make_adapter_config
+from slmsearch.training.grpo import NO_ADVANTAGE, SearchTrainer
+from slmsearch.training.grpo_settings import make_adapter_config
 from slmsearch.training.memory import GIB, TOKENS_PER_BLOCK
 from slmsearch.training.training_run import load_trainable
 from slmsearch.training.tree import build_trees, check_tree, score_tree
@@ -40,7 +41,7 @@ class _Scorer(SearchTrainer):
         self.__dict__ |= {"accelerator": accelerator, "temperature": temperature}
 
 
-def compare_trees(shape: Shape, inputs: Mapping[str, Tensor]) -> dict[str, object]:
+def compare_trees(shape: BenchShape, inputs: Mapping[str, Tensor]) -> dict[str, object]:
     """Compare on the inputs of TRL's loss.
 
     Returns:
@@ -61,7 +62,7 @@ def compare_trees(shape: Shape, inputs: Mapping[str, Tensor]) -> dict[str, objec
     return {"gradient_difference": max(found.values()), **found, "tokens_ratio": _count_tokens(ids[rows], real[rows], taught[rows])}
 
 
-def _difference(shape: Shape, method: str, batch: tuple[Tensor, Tensor, Tensor], advantages: Tensor) -> float:
+def _difference(shape: BenchShape, method: str, batch: tuple[Tensor, Tensor, Tensor], advantages: Tensor) -> float:
     from peft import get_peft_model
     from trl.trainer.utils import add_fused_lm_head
 

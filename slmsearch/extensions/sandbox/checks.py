@@ -11,7 +11,7 @@ from slmsearch.environments.searcher.tools import READ, SEARCH, VIEW, Toolbox
 from slmsearch.episodes.episode import ToolCall, ToolResult
 from slmsearch.extensions.sandbox.client import SandboxClient
 from slmsearch.extensions.sandbox.execution import as_value
-from slmsearch.extensions.sandbox.sessions import IndexedCorpus, Tools
+from slmsearch.extensions.sandbox.sessions import SessionCorpus, Tools
 
 TITLES = 40
 """Pages searched for by their titles."""
@@ -21,7 +21,7 @@ MISSING = "no-such-page-or-section"
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class SandboxFinding:
     """One thing that was checked."""
 
     name: str
@@ -54,11 +54,11 @@ class ScriptedTools:
         return ToolResult("no such tool", served=False)
 
 
-SCRIPTED_CORPUS = IndexedCorpus("0" * 20, "0" * 20, 3)
+SCRIPTED_CORPUS = SessionCorpus("0" * 20, "0" * 20, 3)
 """What a client asks for; scripted tools take any."""
 
 
-def check_tools(config: SandboxConfig, indexed: IndexedCorpus, toolbox: Toolbox) -> list[Finding]:
+def check_tools(config: SandboxConfig, indexed: SessionCorpus, toolbox: Toolbox) -> list[SandboxFinding]:
     """Check the tools of a corpus and index, which the server opens and `toolbox` has open here.
 
     Raises:
@@ -76,7 +76,7 @@ def check_tools(config: SandboxConfig, indexed: IndexedCorpus, toolbox: Toolbox)
         ]
 
 
-def check_scripted(config: SandboxConfig) -> list[Finding]:
+def check_scripted(config: SandboxConfig) -> list[SandboxFinding]:
     """Check a server whose tools are scripted, so that nothing but the sandbox can fail.
 
     Raises:
@@ -90,36 +90,36 @@ def check_scripted(config: SandboxConfig) -> list[Finding]:
         return [
             *(_check_value(client, ScriptedTools(), *call) for call in ((SEARCH, "a b"), (VIEW, "7"), (READ, "7:first"))),
             _check_loop(client, "bridge"),
-            Finding("error", raised, failing.error),
-            Finding("forgetting", left == "False\n", "one program knows nothing of another"),
+            SandboxFinding("error", raised, failing.error),
+            SandboxFinding("forgetting", left == "False\n", "one program knows nothing of another"),
         ]
 
 
-def _check_titles(client: SandboxClient, titles: dict[str, str]) -> Finding:
+def _check_titles(client: SandboxClient, titles: dict[str, str]) -> SandboxFinding:
     """Search for pages by their own titles, in programs of ten searches."""
     names, first = list(titles), 0
     for start in range(0, len(names), 10):
         batch = names[start : start + 10]
         ranked = client.execute(f"for title in {batch!r}:\n    print(search_pages(title)[0][0])").stdout.splitlines()
         first += sum(titles[name] == page_id for name, page_id in zip(batch, ranked, strict=False))
-    return Finding("embedder", first >= MIN_FIRST * len(names), f"{first} of {len(names)} pages rank first for their own title")
+    return SandboxFinding("embedder", first >= MIN_FIRST * len(names), f"{first} of {len(names)} pages rank first for their own title")
 
 
-def _check_value(client: SandboxClient, tools: Tools, name: str, argument: str) -> Finding:
+def _check_value(client: SandboxClient, tools: Tools, name: str, argument: str) -> SandboxFinding:
     expected = as_value(name, tools.serve([ToolCall(name, argument)])[0])
     came_to = client.execute(f"print({name}({argument!r}))")
     same = came_to.stdout.rstrip("\n") == str(expected).rstrip("\n")[: len(came_to.stdout)] and came_to.error == ""
     counted = [(call.name, call.argument, call.served) for call in came_to.calls] == [(name, argument, True)]
-    return Finding(name, same and counted, "as without a sandbox" if same else f"differs: {came_to.stdout[:100]!r} {came_to.error}")
+    return SandboxFinding(name, same and counted, "as without a sandbox" if same else f"differs: {came_to.stdout[:100]!r} {came_to.error}")
 
 
-def _check_refusal(client: SandboxClient, name: str, argument: str) -> Finding:
+def _check_refusal(client: SandboxClient, name: str, argument: str) -> SandboxFinding:
     came_to = client.execute(f"try:\n    {name}({argument!r})\nexcept ToolError as error:\n    print('refused:', error)")
     refused = came_to.stdout.startswith("refused: ") and [call.served for call in came_to.calls] == [False]
-    return Finding(f"{name} refuses", refused, came_to.stdout.strip() or came_to.error)
+    return SandboxFinding(f"{name} refuses", refused, came_to.stdout.strip() or came_to.error)
 
 
-def _check_loop(client: SandboxClient, query: str) -> Finding:
+def _check_loop(client: SandboxClient, query: str) -> SandboxFinding:
     """Use all three tools in one program."""
     came_to = client.execute(
         f"for page_id, title in search_pages({query!r}):\n"
@@ -127,4 +127,4 @@ def _check_loop(client: SandboxClient, query: str) -> Finding:
         "        print(len(read_section(section_id)))"
     )
     passed = {call.name for call in came_to.calls} == {SEARCH, VIEW, READ} and not came_to.error and came_to.stdout.split() != []
-    return Finding("loop", passed, f"{len(came_to.calls)} calls in one program{came_to.error and ', ' + came_to.error}")
+    return SandboxFinding("loop", passed, f"{len(came_to.calls)} calls in one program{came_to.error and ', ' + came_to.error}")

@@ -19,7 +19,7 @@ from slmsearch.environments.searcher.tools import render_outcome
 from slmsearch.episodes.episode import CallMade, ToolCall, ToolResult
 from slmsearch.errors import SandboxError, SlmSearchError, error_of
 from slmsearch.extensions.sandbox.execution import Execution
-from slmsearch.extensions.sandbox.sessions import IndexedCorpus, OpenedSession
+from slmsearch.extensions.sandbox.sessions import OpenedSession, SessionCorpus
 
 UNAUTHORIZED, BROKEN = 401, 503
 CONNECT_TRIES = 2
@@ -40,7 +40,7 @@ def sandbox_address(config: SandboxConfig) -> str:
 
 def make_programs(config: RunConfig, corpus_digest: str, index_key: str) -> "SandboxClient":
     """Make the client through which the programs of a run reach the tools; nothing is connected before the first program."""
-    return SandboxClient(with_token(config), IndexedCorpus(corpus_digest, index_key, config.retrieval.top_k))
+    return SandboxClient(with_token(config), SessionCorpus(corpus_digest, index_key, config.retrieval.top_k))
 
 
 def with_token(config: RunConfig) -> SandboxConfig:
@@ -80,7 +80,7 @@ def _read_or_make(path: Path) -> str:
 class SandboxClient:
     """Runs programs in one tool session of a server; see `searcher.tools.ProgramRunner`."""
 
-    def __init__(self, config: SandboxConfig, indexed: IndexedCorpus) -> None:
+    def __init__(self, config: SandboxConfig, indexed: SessionCorpus) -> None:
         """Name the server, the limits of programs, and the corpus and index that the server opens for them."""
         self._address = sandbox_address(config)
         self._limits = ProgramLimits(**config.limits.model_dump())

@@ -226,7 +226,7 @@ def wait_for(condition: Callable[[], bool], seconds: float) -> bool:
     return True
 
 
-class Engine(Protocol):
+class SandboxEngine(Protocol):
     """Starts instances."""
 
     name: str

@@ -25,7 +25,7 @@ Serve = Callable[[ToolCall], ToolResult]
 
 
 @dataclass(frozen=True, slots=True)
-class ServedCall:
+class ProgramCall:
     """A call that a program made, and what came of it; the text stays where the program was run."""
 
     name: str
@@ -42,7 +42,7 @@ class Execution:
     stdout: str = ""
     error: str = ""
     """In one line; empty if it ran to its end."""
-    calls: tuple[ServedCall, ...] = ()
+    calls: tuple[ProgramCall, ...] = ()
     seconds: float = 0.0
     """Wall time, that of the tools included."""
     tool_seconds: float = 0.0
@@ -83,7 +83,7 @@ class Conversation:
         self._instance, self._serve, self._limits = instance, serve, limits
         self._printed: list[str] = []
         self._room = limits.output_chars
-        self._calls: list[ServedCall] = []
+        self._calls: list[ProgramCall] = []
         self._tool_seconds, self._started = 0.0, time.monotonic()
         self._deadline = self._started + limits.wall_s
         # It is not put off beyond this, however long tools take.
@@ -133,7 +133,7 @@ class Conversation:
         seconds = time.monotonic() - started
         self._tool_seconds += seconds
         self._deadline = min(self._deadline + seconds, self._latest)
-        self._calls.append(ServedCall(call.name, call.argument, result.served, result.page_ids, result.section_ids))
+        self._calls.append(ProgramCall(call.name, call.argument, result.served, result.page_ids, result.section_ids))
         return {"value": as_value(call.name, result)} if result.served else {"refused": result.text}
 
 

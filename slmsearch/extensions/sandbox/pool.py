@@ -9,7 +9,7 @@ import time
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from slmsearch.errors import SandboxError
-from slmsearch.extensions.sandbox.engine import Engine, Instance
+from slmsearch.extensions.sandbox.engine import Instance, SandboxEngine
 
 START_SECONDS = 30.0
 """Time an instance gets to report; long, because a machine under load starts many things."""
@@ -18,7 +18,7 @@ START_SECONDS = 30.0
 class Pool:
     """Keeps a number of instances warm."""
 
-    def __init__(self, engine: Engine, warm: int) -> None:
+    def __init__(self, engine: SandboxEngine, warm: int) -> None:
         """Start filling; so many wait."""
         self.engine = engine
         self.latest: Instance | None = None

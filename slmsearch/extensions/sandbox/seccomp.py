@@ -56,7 +56,7 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class SyscallRule:
     """A call that is allowed where all conditions hold."""
 
     name: str
@@ -64,21 +64,21 @@ class Rule:
 
 
 RULES = (
-    *(Rule(name) for name in FREE),
-    Rule("open", (Condition(1, 0, WRITING),)),
-    Rule("openat", (Condition(2, 0, WRITING),)),
+    *(SyscallRule(name) for name in FREE),
+    SyscallRule("open", (Condition(1, 0, WRITING),)),
+    SyscallRule("openat", (Condition(2, 0, WRITING),)),
     # Memory that is executable comes from a file, and there is no file but the interpreter's; what is writable is never executable.
-    Rule("mmap", (Condition(2, 0, PROT_EXEC),)),
-    Rule("mmap", (Condition(2, PROT_EXEC, PROT_EXEC | mmap.PROT_WRITE), Condition(3, 0, mmap.MAP_ANONYMOUS))),
-    Rule("mprotect", (Condition(2, 0, PROT_EXEC),)),
-    *(Rule("fcntl", (Condition(1, command),)) for command in (F_GETFD, F_SETFD, F_GETFL, F_DUPFD_CLOEXEC)),
-    Rule("ioctl", (Condition(1, FIOCLEX),)),
+    SyscallRule("mmap", (Condition(2, 0, PROT_EXEC),)),
+    SyscallRule("mmap", (Condition(2, PROT_EXEC, PROT_EXEC | mmap.PROT_WRITE), Condition(3, 0, mmap.MAP_ANONYMOUS))),
+    SyscallRule("mprotect", (Condition(2, 0, PROT_EXEC),)),
+    *(SyscallRule("fcntl", (Condition(1, command),)) for command in (F_GETFD, F_SETFD, F_GETFL, F_DUPFD_CLOEXEC)),
+    SyscallRule("ioctl", (Condition(1, FIOCLEX),)),
     # Limits may be read and set, of oneself; what was lowered cannot be raised again.
-    Rule("prlimit64", (Condition(0, 0),)),
+    SyscallRule("prlimit64", (Condition(0, 0),)),
 )
 """All that is allowed."""
 
-RUNC = (Rule("fstatfs"), Rule("openat", (Condition(2, os.O_WRONLY | os.O_CLOEXEC),)))
+RUNC = (SyscallRule("fstatfs"), SyscallRule("openat", (Condition(2, os.O_WRONLY | os.O_CLOEXEC),)))
 """What Docker's runc does behind the filter before the interpreter starts: it looks for open files and opens a pipe for writing. A program
 may open so what can be written to: its own files in /proc, and nothing else, since all the rest is read-only."""
 
@@ -101,7 +101,7 @@ def build_filter() -> bytes:
         return pyseccomp.Arg(condition.index, pyseccomp.MASKED_EQ, condition.mask, condition.value)
 
     absent = pyseccomp.ERRNO(errno.ENOSYS)
-    for action, rule in (*((pyseccomp.ALLOW, rule) for rule in RULES), *((absent, Rule(name)) for name in MISSING)):
+    for action, rule in (*((pyseccomp.ALLOW, rule) for rule in RULES), *((absent, SyscallRule(name)) for name in MISSING)):
         if pyseccomp.resolve_syscall(pyseccomp.Arch.NATIVE, rule.name) >= 0:  # else this architecture never had it
             rules.add_rule_exactly(action, rule.name, *map(compare, rule.conditions))
     with os.fdopen(os.memfd_create("slmsearch-seccomp"), "w+b") as file:

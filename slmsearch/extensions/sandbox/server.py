@@ -22,10 +22,10 @@ from slmsearch.config import ProgramLimits, SandboxConfig
 from slmsearch.errors import SandboxError, SlmSearchError
 from slmsearch.extensions.sandbox.bubblewrap import Bubblewrap
 from slmsearch.extensions.sandbox.docker import Docker
-from slmsearch.extensions.sandbox.engine import Engine
+from slmsearch.extensions.sandbox.engine import SandboxEngine
 from slmsearch.extensions.sandbox.execution import Execution, execute_program
 from slmsearch.extensions.sandbox.pool import START_SECONDS, Pool
-from slmsearch.extensions.sandbox.sessions import IndexedCorpus, OpenedSession, OpenTools, Sessions, ToolSession
+from slmsearch.extensions.sandbox.sessions import OpenedSession, OpenTools, SessionCorpus, Sessions, ToolSession
 
 HOST = "127.0.0.1"
 SESSION_TOKEN = HTTPBearer(description="Token of a tool session")
@@ -45,7 +45,7 @@ class ProgramRequest(BaseModel):
     """Limits lower than the server's; a higher one changes nothing."""
 
 
-def make_engine(config: SandboxConfig, state_dir: Path, compose_file: Path | None = None) -> Engine:
+def make_engine(config: SandboxConfig, state_dir: Path, compose_file: Path | None = None) -> SandboxEngine:
     """Make the configured engine; `state_dir` keeps the instances' file system for `bubblewrap`, the file is for `docker`.
 
     Raises:
@@ -57,7 +57,7 @@ def make_engine(config: SandboxConfig, state_dir: Path, compose_file: Path | Non
 class Service:
     """What the endpoints share."""
 
-    def __init__(self, config: SandboxConfig, engine: Engine, open_tools: OpenTools, warm: int = WARM) -> None:
+    def __init__(self, config: SandboxConfig, engine: SandboxEngine, open_tools: OpenTools, warm: int = WARM) -> None:
         """Start the warm instances and check that one of them comes up.
 
         Raises:
@@ -142,7 +142,7 @@ def make_app(service: Service) -> FastAPI:
         return service.health()
 
     @app.post("/tools")
-    def open_tools(indexed: IndexedCorpus, given: Annotated[HTTPAuthorizationCredentials | None, Depends(OWN_TOKEN)]) -> OpenedSession:
+    def open_tools(indexed: SessionCorpus, given: Annotated[HTTPAuthorizationCredentials | None, Depends(OWN_TOKEN)]) -> OpenedSession:
         """Open a tool session over a corpus and an index; the session's token is told this once."""
         token = service.config.token
         if token is not None and not (given and secrets.compare_digest(given.credentials.encode(), token.get_secret_value().encode())):

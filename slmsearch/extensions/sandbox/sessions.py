@@ -34,7 +34,7 @@ Key = Annotated[str, Field(pattern=r"^[0-9a-f]{8,64}$")]
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=pydantic.ConfigDict(extra="forbid"))
-class IndexedCorpus:
+class SessionCorpus:
     """Which corpus and index a client plays on, and what a search shows; as JSON, what opens a session."""
 
     corpus: Key
@@ -50,7 +50,7 @@ class OpenedSession:
     token: str
 
 
-OpenTools = Callable[[IndexedCorpus], Tools]
+OpenTools = Callable[[SessionCorpus], Tools]
 """Opens the tools of a corpus and its index, or raises what is missing."""
 
 
@@ -75,7 +75,7 @@ class Sessions:
         self._sessions: OrderedDict[str, ToolSession] = OrderedDict()
         self._lock, self._opening = threading.Lock(), threading.Lock()
 
-    def open(self, indexed: IndexedCorpus) -> ToolSession:
+    def open(self, indexed: SessionCorpus) -> ToolSession:
         """Open a session.
 
         Raises:

@@ -31,12 +31,12 @@ from slmsearch.extensions.sandbox.bubblewrap import Bubblewrap, BubblewrapInstan
 from slmsearch.extensions.sandbox.cgroups import Group
 from slmsearch.extensions.sandbox.checks import SCRIPTED_CORPUS, ScriptedTools
 from slmsearch.extensions.sandbox.client import SandboxClient
-from slmsearch.extensions.sandbox.engine import Engine, Instance, open_process, wait_for
+from slmsearch.extensions.sandbox.engine import Instance, SandboxEngine, open_process, wait_for
 from slmsearch.extensions.sandbox.escape import EVIDENCE, SETTLE_SECONDS, Escape, Fixture, load_escapes, why_no_control
 from slmsearch.extensions.sandbox.execution import Conversation, Execution, order_program
 from slmsearch.extensions.sandbox.pool import START_SECONDS
 from slmsearch.extensions.sandbox.server import Service, live_server
-from slmsearch.extensions.sandbox.sessions import IndexedCorpus
+from slmsearch.extensions.sandbox.sessions import SessionCorpus
 
 LIMITS = ProgramLimits(wall_s=20.0, cpu_s=1, memory_mb=64, calls=8, output_chars=4000)
 """Of the server and of all programs, but that each has a time limit of its own."""
@@ -48,7 +48,7 @@ LONG_SECONDS = 1_000_000.0
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class EscapeTrial:
     """What became of one escape."""
 
     name: str
@@ -68,7 +68,7 @@ class Trial:
 class SuiteResult:
     """What became of all."""
 
-    trials: tuple[Trial, ...]
+    trials: tuple[EscapeTrial, ...]
     engine: str = ""
     notes: tuple[str, ...] = ()
     seconds: float = 0.0
@@ -108,7 +108,7 @@ class SuiteResult:
         return "\n".join([*lines, *self.notes])
 
 
-def render_trial(trial: Trial) -> str:
+def render_trial(trial: EscapeTrial) -> str:
     """Render one line."""
     control = {True: "succeeds", False: "FAILS", None: f"not run: {trial.control_note}"}[trial.control]
     verdict = "ESCAPED" if trial.escaped else "held"
@@ -116,7 +116,10 @@ def render_trial(trial: Trial) -> str:
 
 
 def run_suite(
-    state_dir: Path, escapes: Sequence[Escape] | None = None, engine: Engine | None = None, say: Callable[[str], None] = lambda text: None
+    state_dir: Path,
+    escapes: Sequence[Escape] | None = None,
+    engine: SandboxEngine | None = None,
+    say: Callable[[str], None] = lambda text: None,
 ) -> SuiteResult:
     """Run escapes.
 
@@ -133,7 +136,7 @@ def run_suite(
     engine = engine or Bubblewrap(LIMITS, state_dir)
     with _open_harness(state_dir, engine) as harness, ThreadPoolExecutor(THREADS) as threads:
 
-        def run(escape: Escape) -> Trial:
+        def run(escape: Escape) -> EscapeTrial:
             trial = harness.try_escape(escape)
             say(render_trial(trial))
             return trial
@@ -157,7 +160,7 @@ class Harness:
     def __post_init__(self) -> None:
         self._client = SandboxClient(SandboxConfig(base_url=self.address, limits=LIMITS), SCRIPTED_CORPUS)
 
-    def try_escape(self, escape: Escape) -> Trial:
+    def try_escape(self, escape: Escape) -> EscapeTrial:
         """Run one escape and its control."""
         with self._alone, self._fixture(escape, secrets.token_urlsafe(32)) as fixture:
             execution = self._client.execute(fixture.render(escape.program), fixture.limits)
@@ -169,7 +172,7 @@ class Harness:
         note = why_no_control(escape)
         control = None if note else self._run_control(escape)
         said = (execution.error or execution.stdout.strip() or "(nothing)")[:200]
-        return Trial(escape.name, escape.layers, escape.bounded, escaped, healthy, control, note, said)
+        return EscapeTrial(escape.name, escape.layers, escape.bounded, escaped, healthy, control, note, said)
 
     def _run_control(self, escape: Escape) -> bool:
         """Run an escape in an instance of its own, without the layers that stop it; say whether it succeeded."""
@@ -213,9 +216,9 @@ class SecretTools(ScriptedTools):
 
 
 @contextmanager
-def _open_harness(state_dir: Path, engine: Engine) -> Iterator[Harness]:
+def _open_harness(state_dir: Path, engine: SandboxEngine) -> Iterator[Harness]:
     """Start a server with somebody else's session in it, and a secret in its environment and in an open file."""
-    secret, victim = secrets.token_hex(12), IndexedCorpus(secrets.token_hex(16), "0" * 20, 3)
+    secret, victim = secrets.token_hex(12), SessionCorpus(secrets.token_hex(16), "0" * 20, 3)
     os.environ[ENVIRONMENT_NAME] = secret
     with tempfile.TemporaryFile() as file:
         file.write(secret.encode())
@@ -253,7 +256,7 @@ class Weakened(Bubblewrap):
             self._groups = None
 
     def start(self) -> BubblewrapInstance:
-        """See `Engine.start`."""
+        """See `SandboxEngine.start`."""
         instance = super().start()
         instance.channel.max_message_bytes = instance.channel.max_total_bytes = sys.maxsize
         return instance

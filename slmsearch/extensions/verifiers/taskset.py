@@ -49,7 +49,7 @@ class SearcherState(vf.State):
     """The graded `EpisodeRow`; None before the first score."""
 
 
-class SearcherData(vf.TaskData):
+class SearcherTaskData(vf.TaskData):
     """A question, as it travels and is recorded; the fields of `Question`."""
 
     question_id: str
@@ -85,7 +85,7 @@ class SearcherTasksetConfig(vf.TasksetConfig):
     evaluate --limit`."""
 
 
-class SearcherTask(vf.Task[SearcherData, SearcherState, SearcherTaskConfig]):
+class SearcherTask(vf.Task[SearcherTaskData, SearcherState, SearcherTaskConfig]):
     """One question."""
 
     @property
@@ -148,7 +148,7 @@ class SearcherTaskset(vf.Taskset[SearcherTask, SearcherTasksetConfig]):
             *system, user = make_prompt(question.question, run.searcher)
             values: dict[str, Any] = question.row()
             values |= {"question_id": values.pop("id"), "system_prompt": system[0]["content"] if system else None}
-            data = SearcherData(idx=number, name=question.id, prompt=user["content"], **values)
+            data = SearcherTaskData(idx=number, name=question.id, prompt=user["content"], **values)
             yield SearcherTask(data, self.config.task)
 
 

@@ -1,4 +1,4 @@
-"""What stands on a page about one run: tables and charts, in order, made from stored results."""
+"""Sections of a page about one run: tables and charts, in order, made from stored results."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -6,14 +6,13 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from math import fsum
 
-from slmsearch.environments.planner.plan_prompt import COMBINE, DIRECT_SOLUTION, SUBPROBLEM
-from slmsearch.environments.searcher.tools import TOOL_NAMES
+from slmsearch.environments.registry import find_environment
 from slmsearch.episodes.episode import StopReason
 from slmsearch.episodes.rows import EpisodeRow
 from slmsearch.evaluate.statistics import Difference
 from slmsearch.evaluate.store import Evaluation
 from slmsearch.foreign import visible
-from slmsearch.report.page.charts import Bar, Line, interval_chart, line_chart, share_bar, share_chart, smooth
+from slmsearch.report.page.charts import Bar, ChartLine, interval_chart, line_chart, share_bar, share_chart, smooth
 from slmsearch.report.page.results import AFTER, BEFORE, RunResults
 from slmsearch.report.page.suspects import RULES
 from slmsearch.report.tables import (
@@ -32,10 +31,9 @@ from slmsearch.report.tables import (
 from slmsearch.training.reports import HELD_OUT
 from slmsearch.training.samples import SampledEpisode
 
-TOOLS = (*TOOL_NAMES, SUBPROBLEM, COMBINE, DIRECT_SOLUTION)
 """Names under which calls are counted."""
 MAX_SLICES = 16
-"""Slices drawn as intervals; the table holds all."""
+"""Number of slices drawn as intervals; the table holds all."""
 CURVES = (
     ("reward/mean", "Mean reward"),
     ("accuracy", "Right answers, share of the step's episodes"),
@@ -61,12 +59,12 @@ class Block:
     chart: str = ""
     note: str = ""
     file: str = ""
-    """Name of the chart where it is written as a file."""
+    """Name of the chart's file."""
     samples: Sequence[SampledEpisode] = ()
 
 
 @dataclass(frozen=True)
-class Part:
+class ReportPart:
     """A section of the page."""
 
     id: str
@@ -75,21 +73,23 @@ class Part:
     note: str = ""
 
 
-def run_parts(run: RunResults) -> list[Part]:
-    """Make the parts of one run; what has nothing to show is left out."""
+def run_parts(run: RunResults) -> list[ReportPart]:
+    """Make the parts of one run; empty parts are left out."""
     rows = {name: evaluation.rows for name, evaluation in run.evaluations.items()}
     made = [
-        Part("headline", "Before and after", tuple(_headline(run, rows))),
-        Part("curves", "Training", tuple(training_charts(run)), "Thin: single steps. Thick: mean of the last 10. ▼ marks a collapse."),
-        Part("rollouts", "Training rollouts", tuple(_rollouts(run)), ROLLOUTS_NOTE),
-        Part("stops", "How episodes ended", tuple(_stops(run, rows))),
-        Part("calls", "Tool calls", tuple(_calls(run))),
-        Part("slices", "By kind and hops", tuple(_slices(run, rows))),
-        Part("trust", "What the answers rest on", tuple(_trust(run)), TRUST_NOTE),
-        Part("broke", "Where wrong episodes broke", tuple(_failure_modes(run, rows))),
-        Part("judge", "The judge", tuple(_judge(run, rows))),
-        Part("suspects", "Suspected reward hacks", tuple(_suspects(run)), SUSPECTS_NOTE),
-        Part("made", "How it was made", tuple(_provenance(run))),
+        ReportPart("headline", "Before and after", tuple(_headline(run, rows))),
+        ReportPart(
+            "curves", "Training", tuple(training_charts(run)), "Thin: single steps. Thick: mean of the last 10. ▼ marks a collapse."
+        ),
+        ReportPart("rollouts", "Training rollouts", tuple(_rollouts(run)), ROLLOUTS_NOTE),
+        ReportPart("stops", "How episodes ended", tuple(_stops(run, rows))),
+        ReportPart("calls", "Tool calls", tuple(_calls(run))),
+        ReportPart("slices", "By kind and hops", tuple(_slices(run, rows))),
+        ReportPart("trust", "What the answers rest on", tuple(_trust(run)), TRUST_NOTE),
+        ReportPart("broke", "Where wrong episodes broke", tuple(_failure_modes(run, rows))),
+        ReportPart("judge", "The judge", tuple(_judge(run, rows))),
+        ReportPart("suspects", "Suspected reward hacks", tuple(_suspects(run)), SUSPECTS_NOTE),
+        ReportPart("made", "How it was made", tuple(_provenance(run))),
     ]
     shown = (replace(part, blocks=tuple(block for block in part.blocks if block.chart or block.table or block.samples)) for part in made)
     return [part for part in shown if part.blocks]
@@ -130,7 +130,7 @@ def training_charts(run: RunResults) -> list[Block]:
     charts = []
     for name, caption in CURVES:
         points = curve(run, name)
-        lines = [Line("each step", points, faint=True, style=0), Line(f"mean of 10 steps, {caption}", smooth(points), style=0)]
+        lines = [ChartLine("each step", points, faint=True, style=0), ChartLine(f"mean of 10 steps, {caption}", smooth(points), style=0)]
         chart = line_chart(f"{caption} over training", lines, marks=marks)
         charts.append(Block(caption, chart=chart, file=name.removesuffix("/mean").replace("/", "_")))
     return [block for block in charts if block.chart]
@@ -143,7 +143,7 @@ def _rollouts(run: RunResults) -> Iterator[Block]:
 
 
 def curve(run: RunResults, name: str) -> list[tuple[float, float]]:
-    """Return a metric's points over training; `accuracy` is what `StepReport.value` says."""
+    """Return a metric's points over training; `accuracy` is that of `StepReport.value`."""
     return [(float(report.step), value) for report in run.steps if (value := report.value(name)) is not None]
 
 
@@ -152,7 +152,7 @@ def _stops(run: RunResults, rows: Mapping[str, Sequence[EpisodeRow]]) -> list[Bl
     for style, reason in enumerate(StopReason):
         points = curve(run, f"stop/{reason}")
         if any(value for _, value in points):
-            lines.append(Line(reason.replace("_", " "), smooth(points), style=style))
+            lines.append(ChartLine(reason.replace("_", " "), smooth(points), style=style))
     caption = "Over training, share of the step's episodes (mean of 10 steps)"
     blocks = [Block(caption, chart=line_chart("Stop reasons over training", lines), file="stop_reasons_over_training")]
     reasons = [reason.value for reason in StopReason if any(row.stop_reason == reason for members in rows.values() for row in members)]
@@ -169,28 +169,28 @@ def _stops(run: RunResults, rows: Mapping[str, Sequence[EpisodeRow]]) -> list[Bl
 
 
 def _count(rows: Sequence[EpisodeRow], field: str, value: str) -> tuple[int, int]:
-    """Count the rows whose field has a value, and all."""
+    """Count the rows whose field has a value, and all rows."""
     return sum(getattr(row, field) == value for row in rows), len(rows)
 
 
 def _sides(rows: Mapping[str, Sequence[EpisodeRow]]) -> list[str]:
-    """Name the policies that are drawn beside each other: before and after, or all where a run has none of both."""
+    """Return the names of the policies that are drawn beside each other: before and after, or all where a run lacks both."""
     return [name for name in (BEFORE, AFTER) if name in rows] or list(rows)
 
 
 def _calls(run: RunResults) -> list[Block]:
     blocks = []
-    over = [Line(label, smooth(points)) for label, name in (("all", "tool_calls"), ("unserved", "unserved_calls"))
+    over = [ChartLine(label, smooth(points)) for label, name in (("all", "tool_calls"), ("unserved", "unserved_calls"))
             if (points := curve(run, f"episode/{name}"))]  # fmt: skip
     caption, chart = "Per episode over training (mean of 10 steps)", line_chart("Tool calls over training", over)
     blocks.append(Block(caption, chart=chart, file="tool_calls_over_training"))
     sides = {name: run.evaluations[name].rows for name in (BEFORE, AFTER) if name in run.evaluations}
     most = max((row.tool_calls for rows in sides.values() for row in rows), default=0)
-    lines = [Line(visible(name), _distribution(rows, most)) for name, rows in sides.items()]
+    lines = [ChartLine(visible(name), _distribution(rows, most)) for name, rows in sides.items()]
     shown = line_chart("Episodes by number of tool calls", lines, "tool calls of an episode")
     blocks.append(Block("Share of episodes by number of calls", chart=shown, file="tool_calls"))
     if run.evaluations:
-        blocks.append(Block("Calls per episode by tool", _tools_table(run.evaluations)))
+        blocks.append(Block("Calls per episode by tool", _tools_table(run.evaluations, find_environment(run.environment).tool_names)))
     return blocks
 
 
@@ -199,10 +199,10 @@ def _distribution(rows: Sequence[EpisodeRow], most: int) -> list[tuple[float, fl
     return [(float(i), counts[i] / max(1, counts.total())) for i in range(most + 1)]
 
 
-def _tools_table(evaluations: Mapping[str, Evaluation]) -> Table:
-    # A program may call by any name; what is no tool is counted as one.
+def _tools_table(evaluations: Mapping[str, Evaluation], tool_names: Sequence[str]) -> Table:
+    # A program may call by any name; all names that are not tools count as one.
     counts = {
-        name: Counter(call.name if call.name in TOOLS else "(no tool)" for episode in evaluation.episodes for call in episode.calls)
+        name: Counter(call.name if call.name in tool_names else "(no tool)" for episode in evaluation.episodes for call in episode.calls)
         for name, evaluation in evaluations.items()
     }
     tools = list(dict.fromkeys(tool for count in counts.values() for tool in count))

@@ -21,13 +21,13 @@ from slmsearch.foreign import one_line
 from slmsearch.serving.api.access import Access
 from slmsearch.serving.api.feedback import Feedback, FeedbackLog, LogFullError
 from slmsearch.serving.api.page import add_page
-from slmsearch.serving.api.playing import Answer, Step
+from slmsearch.serving.api.playing import Answer, PlayedStep
 from slmsearch.serving.api.protocol import (
     MODEL,
     ApiError,
+    AskedReply,
     ChatRequest,
     FeedbackRequest,
-    Reply,
     describe_model,
     parse_feedback,
     parse_request,
@@ -79,7 +79,7 @@ def make_app(service: SearcherService, token: str | None, feedback: FeedbackLog 
             service.metrics.requests.labels(error.code).inc()
             raise
         events = service.ask(request.question)
-        reply = Reply(f"chatcmpl-{uuid.uuid4().hex}", int(time.time()), request.json_answers)
+        reply = AskedReply(f"chatcmpl-{uuid.uuid4().hex}", int(time.time()), request.json_answers)
         try:
             if not request.stream:
                 return Response(await _while_listening(http, _complete(events, reply)), media_type="application/json")
@@ -132,8 +132,8 @@ async def _wait_for_end(http: HttpRequest) -> None:
         pass
 
 
-async def _complete(events: AsyncGenerator[Step | Answer, None], reply: Reply) -> str:
-    steps: list[Step] = []
+async def _complete(events: AsyncGenerator[PlayedStep | Answer, None], reply: AskedReply) -> str:
+    steps: list[PlayedStep] = []
     async with aclosing(events):
         async for event in events:
             if isinstance(event, Answer):
@@ -143,7 +143,7 @@ async def _complete(events: AsyncGenerator[Step | Answer, None], reply: Reply) -
 
 
 async def _stream(
-    first: Step | Answer, events: AsyncGenerator[Step | Answer, None], reply: Reply, include_usage: bool
+    first: PlayedStep | Answer, events: AsyncGenerator[PlayedStep | Answer, None], reply: AskedReply, include_usage: bool
 ) -> AsyncIterator[dict[str, str]]:
     """Write a reply as events; what breaks on the way is one, too."""
     async with aclosing(events):

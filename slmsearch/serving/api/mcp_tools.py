@@ -8,11 +8,11 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
 
-from slmsearch.environments.searcher.answer_sources import Source
+from slmsearch.environments.searcher.answer_sources import AnswerSource
 from slmsearch.environments.searcher.tools import GO_ON, MAX_QUERY_CHARS, READ, SEARCH, VIEW
 from slmsearch.episodes.episode import ToolCall
 from slmsearch.foreign import one_line
-from slmsearch.serving.api.playing import Answer, ServedCall, Step
+from slmsearch.serving.api.playing import Answer, PlayedStep, ServedCall
 from slmsearch.serving.api.protocol import MAX_ID_CHARS, MAX_QUESTION_CHARS, ApiError, content_of, describe_answer
 from slmsearch.serving.api.searcher_service import SearcherService
 
@@ -71,8 +71,8 @@ class FoundAnswer(BaseModel):
 
     answer: str | None = Field(description="Null where the model found none.")
     stop_reason: str
-    sources: list[Source]
-    steps: list[Step]
+    sources: list[AnswerSource]
+    steps: list[PlayedStep]
     seconds: float
     version: str = Field(description="Of the model.")
     index_key: str
@@ -155,7 +155,7 @@ async def call_tool(service: SearcherService, name: str, arguments: Mapping[str,
 
 
 async def _ask(service: SearcherService, question: str, tell: Tell) -> dict[str, Any]:
-    steps: list[Step] = []
+    steps: list[PlayedStep] = []
     async with aclosing(service.ask(question)) as events:
         async for event in events:
             if isinstance(event, Answer):

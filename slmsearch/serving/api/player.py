@@ -11,7 +11,7 @@ from slmsearch.errors import ServiceError, SlmSearchError
 from slmsearch.processes.call import Child
 from slmsearch.serving.api import playing
 from slmsearch.serving.api.metrics import ServiceMetrics
-from slmsearch.serving.api.playing import Answer, ServedPolicy, Step
+from slmsearch.serving.api.playing import Answer, PlayedStep, ServedPolicy
 from slmsearch.serving.api.waiting import RETRY_S, AskedQuestion, WaitingQuestions
 
 OnAnswer = Callable[[str, Answer], None]
@@ -126,7 +126,7 @@ class Player(threading.Thread):
         asked = {question.id: question for question in batch if question.call is None}
         calls = [(question, question.call) for question in batch if question.call is not None]
 
-        def on_turn(name: str, step: Step) -> None:
+        def on_turn(name: str, step: PlayedStep) -> None:
             asked[name].tell(step)
 
         def on_end(name: str, answer: Answer) -> None:

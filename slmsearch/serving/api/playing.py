@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 from slmsearch.config import RunConfig
 from slmsearch.corpus.questions import Question
-from slmsearch.environments.searcher.answer_sources import Source, find_sources
+from slmsearch.environments.searcher.answer_sources import AnswerSource, find_sources
 from slmsearch.environments.searcher.indexed_corpus import open_indexed_corpus
 from slmsearch.environments.searcher.rollout import Watch, play_episodes
 from slmsearch.environments.searcher.searcher_environment import SearcherEnvironment
+from slmsearch.episodes.environment import without_token_limits
 from slmsearch.episodes.episode import Episode, StopReason, ToolCall, Turn
 from slmsearch.episodes.sampler import Sampler, Sampling
 from slmsearch.errors import ContextError
@@ -39,7 +40,7 @@ class ServedPolicy:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PlayedStep:
     """A turn that did not answer."""
 
     call: str
@@ -56,7 +57,7 @@ class Answer:
     """A question that was played to its end."""
 
     episode: Episode
-    sources: tuple[Source, ...]
+    sources: tuple[AnswerSource, ...]
     version: str
     """Of the policy that played."""
     index_key: str
@@ -99,7 +100,7 @@ def load(served: ServedPolicy) -> str:
     indexed = open_indexed_corpus(served.config, served.corpus_digest, served.index_key)
     environment = SearcherEnvironment(indexed.toolbox, ExactJudge(), served.config)
     if served.spec.policy is None:
-        environment = environment.without_token_limits()
+        environment = without_token_limits(environment)
     indexed.toolbox.index.search(["setup"], 1)  # loads the embedder, which is not the first question's time
     _loaded[:] = [_Loaded(served, environment, make_policy_sampler(served.spec, environment, []), indexed.index_key)]
     # The child looks for dead cycles after every call: among all that torch has loaded it took half a second.
@@ -108,7 +109,7 @@ def load(served: ServedPolicy) -> str:
     return indexed.index_key
 
 
-def play(questions: Sequence[Question], on_turn: Callable[[str, Step], None], on_end: Callable[[str, Answer], None]) -> None:
+def play(questions: Sequence[Question], on_turn: Callable[[str, PlayedStep], None], on_end: Callable[[str, Answer], None]) -> None:
     """Play questions together, greedily; tell of each step and of each end as it comes, by the question's id.
 
     A question that is too long for the policy's context ends as `max_tokens`, and no other fails with it.
@@ -155,14 +156,14 @@ def serve_calls(calls: Sequence[ToolCall]) -> list[ServedCall]:
     return served
 
 
-def make_step(turn: Turn) -> Step:
+def make_step(turn: Turn) -> PlayedStep:
     """Say in short what a turn did, and what came back."""
     if turn.call is not None:
         name, argument = turn.call.name, turn.call.argument
     else:
         name, argument = (PROGRAM, turn.program) if turn.program is not None else (MALFORMED, turn.text)
     text, served = (turn.result.text, turn.result.served) if turn.result else ("", False)
-    return Step(name, _shorten(argument, ARGUMENT_CHARS), _shorten(text, RESULT_CHARS), served)
+    return PlayedStep(name, _shorten(argument, ARGUMENT_CHARS), _shorten(text, RESULT_CHARS), served)
 
 
 def _shorten(text: str, size: int) -> str:

@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from slmsearch.episodes.episode import Episode, StopReason
 from slmsearch.foreign import encodable
 from slmsearch.serving.api.feedback import Verdict
-from slmsearch.serving.api.playing import Answer, Step
+from slmsearch.serving.api.playing import Answer, PlayedStep
 from slmsearch.serving.api.response_format import JsonAnswers
 
 MODEL = "searcher"
@@ -150,7 +150,7 @@ Body = TypeVar("Body", bound=BaseModel)
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class AskedRequest:
     """What is asked."""
 
     question: str
@@ -160,7 +160,7 @@ class Request:
     """None writes them as text."""
 
 
-def parse_request(body: bytes) -> Request:
+def parse_request(body: bytes) -> AskedRequest:
     """Read the body of a request.
 
     Raises:
@@ -174,7 +174,7 @@ def parse_request(body: bytes) -> Request:
             told = f'the searcher has its own tools and calls no others; leave them out, set {choice} to "none", or set response_format'
             raise ApiError(400, "unsupported_parameter", f"{name}: {told}", name)
     options, formatted = read.stream_options, _read_format(read.response_format)
-    return Request(find_question(read.messages), bool(read.stream), bool(options and options.include_usage), formatted)
+    return AskedRequest(find_question(read.messages), bool(read.stream), bool(options and options.include_usage), formatted)
 
 
 def _read_format(asked: ResponseFormat | None) -> JsonAnswers | None:
@@ -230,7 +230,7 @@ def find_question(messages: Sequence[ChatMessage]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class AskedReply:
     """What all parts of one reply have in common."""
 
     id: str
@@ -239,7 +239,7 @@ class Reply:
     json_answers: JsonAnswers | None = None
     """None writes the answer as text."""
 
-    def complete(self, steps: Sequence[Step], answer: Answer) -> str:
+    def complete(self, steps: Sequence[PlayedStep], answer: Answer) -> str:
         """Write a completion as JSON."""
         choice = {"index": 0, "finish_reason": _finish(answer.episode), "logprobs": None}
         message = {"role": "assistant", "content": None, "refusal": None, **self._write(answer.episode)}
@@ -252,7 +252,7 @@ class Reply:
         choice = {"index": 0, "delta": delta, "finish_reason": finish, "logprobs": None}
         return self._chunk(self._fields("chat.completion.chunk", [choice], extension))
 
-    def step(self, step: Step) -> str:
+    def step(self, step: PlayedStep) -> str:
         """Write a chunk that holds a step and no text."""
         return self.chunk({}, {"step": asdict(step)})
 

@@ -11,7 +11,7 @@ from slmsearch.episodes.episode import ToolCall
 from slmsearch.errors import SlmSearchError
 from slmsearch.serving.api.metrics import ABANDONED, SERVED_CALL, ServiceMetrics
 from slmsearch.serving.api.player import OnAnswer, Player
-from slmsearch.serving.api.playing import Answer, ServedCall, ServedPolicy, Step
+from slmsearch.serving.api.playing import Answer, PlayedStep, ServedCall, ServedPolicy
 from slmsearch.serving.api.protocol import ApiError
 from slmsearch.serving.api.waiting import RETRY_S, AskedQuestion, WaitingQuestions
 
@@ -88,7 +88,7 @@ class SearcherService:
         """Of the policy that plays."""
         return self.player.served.version
 
-    async def ask(self, text: str) -> AsyncGenerator[Step | Answer, None]:
+    async def ask(self, text: str) -> AsyncGenerator[PlayedStep | Answer, None]:
         """Ask a question; gives its steps as they come, and last the answer.
 
         Raises:
@@ -110,7 +110,7 @@ class SearcherService:
         assert isinstance(event, ServedCall)
         return event
 
-    async def _events(self, text: str, call: ToolCall | None = None) -> AsyncGenerator[Step | Answer | ServedCall, None]:
+    async def _events(self, text: str, call: ToolCall | None = None) -> AsyncGenerator[PlayedStep | Answer | ServedCall, None]:
         started = time.monotonic()
         asked = AskedQuestion(text, started + self.settings.deadline_s, call)
         outcome = ABANDONED
@@ -124,7 +124,7 @@ class SearcherService:
                 elif isinstance(event, ServedCall):
                     outcome = SERVED_CALL
                 yield event
-                if not isinstance(event, Step):
+                if not isinstance(event, PlayedStep):
                     return
         except ApiError as error:
             outcome = error.code

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 
 from slmsearch.episodes.episode import ToolCall
 from slmsearch.errors import SlmSearchError
-from slmsearch.serving.api.playing import Answer, ServedCall, Step
+from slmsearch.serving.api.playing import Answer, PlayedStep, ServedCall
 from slmsearch.serving.api.protocol import ApiError
 
-Event = Step | Answer | ServedCall | SlmSearchError
+Event = PlayedStep | Answer | ServedCall | SlmSearchError
 """What becomes of a question: its steps, then its answer or what broke; and of a call of a tool: its result, or what broke."""
 RETRY_S = 5
 """After what broke; a child process is back by then."""
@@ -39,7 +39,7 @@ class AskedQuestion:
         if not self.abandoned:
             self._loop.call_soon_threadsafe(self._events.put_nowait, event)
 
-    async def next(self) -> Step | Answer | ServedCall:
+    async def next(self) -> PlayedStep | Answer | ServedCall:
         """Wait for what comes next.
 
         Raises:

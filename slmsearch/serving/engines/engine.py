@@ -18,7 +18,7 @@ from slmsearch.serving.engines.request import Role, ServeRequest
 Say = Callable[[str], None]
 
 
-class Engine:
+class ServerEngine:
     """One kind of server. It talks OpenAI's protocol unless it says otherwise."""
 
     name: ClassVar[str]

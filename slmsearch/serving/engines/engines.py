@@ -9,14 +9,14 @@ from typing import ClassVar
 
 from slmsearch.errors import ConfigError, ServiceError
 from slmsearch.sampling.vllm import LORA_RANKS
-from slmsearch.serving.engines.engine import Engine, Say
+from slmsearch.serving.engines.engine import Say, ServerEngine
 from slmsearch.serving.engines.hub import check_model, fetch_model, hub_name
 from slmsearch.serving.engines.llamacpp import LlamaCpp
 from slmsearch.serving.engines.ollama import Ollama
 from slmsearch.serving.engines.request import Role, ServeRequest
 
 
-class _HubEngine(Engine):
+class _HubEngine(ServerEngine):
     """A server that loads what lies in the Hub's format: a directory, or a repository of the Hub."""
 
     def check(self, request: ServeRequest) -> None:
@@ -125,11 +125,11 @@ def _max_rank(request: ServeRequest) -> int:
     return next((limit for limit in LORA_RANKS if limit >= max(ranks)), LORA_RANKS[-1])
 
 
-ENGINES: dict[str, type[Engine]] = {made.name: made for made in (Ollama, LlamaCpp, Vllm, Transformers)}
+ENGINES: dict[str, type[ServerEngine]] = {made.name: made for made in (Ollama, LlamaCpp, Vllm, Transformers)}
 DEFAULT_ENGINES: dict[Role, str] = {"judge": "ollama", "policy": "transformers"}
 
 
-def make_engine(name: str) -> Engine:
+def make_engine(name: str) -> ServerEngine:
     """Return an engine by its name.
 
     Raises:

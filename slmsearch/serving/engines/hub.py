@@ -13,7 +13,7 @@ from slmsearch.foreign import cause_of
 from slmsearch.serving.engines.engine import Say
 
 
-class Names(NamedTuple):
+class HubNames(NamedTuple):
     """One model by its names elsewhere."""
 
     hub: str
@@ -23,9 +23,9 @@ class Names(NamedTuple):
 
 
 KNOWN = {
-    "qwen2.5:7b": Names("Qwen/Qwen2.5-7B-Instruct", "Qwen/Qwen2.5-7B-Instruct-GGUF:q4_k_m"),
-    "qwen2.5:3b": Names("Qwen/Qwen2.5-3B-Instruct", "Qwen/Qwen2.5-3B-Instruct-GGUF:q4_k_m"),
-    "phi3:mini": Names("microsoft/Phi-3-mini-4k-instruct", "microsoft/Phi-3-mini-4k-instruct-gguf:q4"),
+    "qwen2.5:7b": HubNames("Qwen/Qwen2.5-7B-Instruct", "Qwen/Qwen2.5-7B-Instruct-GGUF:q4_k_m"),
+    "qwen2.5:3b": HubNames("Qwen/Qwen2.5-3B-Instruct", "Qwen/Qwen2.5-3B-Instruct-GGUF:q4_k_m"),
+    "phi3:mini": HubNames("microsoft/Phi-3-mini-4k-instruct", "microsoft/Phi-3-mini-4k-instruct-gguf:q4"),
 }
 """Judges the documentation names; the quantisations are those Ollama's library has."""
 _OTHER_WEIGHTS = ["*.gguf", "*.pth", "*.h5", "*.msgpack", "*.onnx", "original/*", "onnx/*"]

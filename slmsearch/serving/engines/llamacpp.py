@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from slmsearch.errors import ConfigError, ServiceError
-from slmsearch.serving.engines.engine import Engine, Say
+from slmsearch.serving.engines.engine import Say, ServerEngine
 from slmsearch.serving.engines.hub import KNOWN
 from slmsearch.serving.engines.request import ServeRequest
 
@@ -25,7 +25,7 @@ _REPOSITORY = re.compile(r"\w[\w.-]*/[\w.-]+(:[\w.-]+)?(?<!\.gguf)")
 _PYTHON_SERVER = [sys.executable, "-m", "llama_cpp.server"]
 
 
-class LlamaCpp(Engine):
+class LlamaCpp(ServerEngine):
     """The servers of llama.cpp."""
 
     name: ClassVar[str] = "llamacpp"

@@ -10,7 +10,7 @@ import httpx
 from slmsearch.errors import ConfigError, ServiceError
 from slmsearch.foreign import cause_of
 from slmsearch.http_client import bounded
-from slmsearch.serving.engines.engine import Engine, Say
+from slmsearch.serving.engines.engine import Say, ServerEngine
 from slmsearch.serving.engines.request import Role, ServeRequest
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ _REFUSALS = {
 """What Ollama says, as a regular expression -> what it means; the first that fits."""
 
 
-class Ollama(Engine):
+class Ollama(ServerEngine):
     """The server of Ollama."""
 
     name: ClassVar[str] = "ollama"

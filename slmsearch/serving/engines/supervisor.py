@@ -13,7 +13,7 @@ from pathlib import Path
 from slmsearch.errors import ServiceError
 from slmsearch.processes.child import ServerProcess
 from slmsearch.processes.ports import require_free_port
-from slmsearch.serving.engines.engine import Engine, Say
+from slmsearch.serving.engines.engine import Say, ServerEngine
 from slmsearch.serving.engines.failures import explain_end, find_remedy, read_tail
 from slmsearch.serving.engines.request import Endpoint, ServeRequest
 from slmsearch.serving.engines.state import ServerState, clear_state, held, state_file, write_state
@@ -42,7 +42,7 @@ class SupervisorContext:
     """Called when weights are fetched and the server is about to be started: from here on `stop` ends it in order."""
 
 
-def endpoint_of(engine: Engine, request: ServeRequest, pid: int | None = None, log: Path | None = None) -> Endpoint:
+def endpoint_of(engine: ServerEngine, request: ServeRequest, pid: int | None = None, log: Path | None = None) -> Endpoint:
     """Describe a server of a request."""
     kind = engine.kind if request.role == "judge" else "openai"
     return Endpoint(
@@ -50,7 +50,7 @@ def endpoint_of(engine: Engine, request: ServeRequest, pid: int | None = None, l
     )
 
 
-def find_running(engine: Engine, request: ServeRequest, say: Say, stop: threading.Event) -> Endpoint | None:
+def find_running(engine: ServerEngine, request: ServeRequest, say: Say, stop: threading.Event) -> Endpoint | None:
     """Recognise a server that answers already where this one would, and make it ready for the model; None if there is none.
 
     Raises:
@@ -62,7 +62,7 @@ def find_running(engine: Engine, request: ServeRequest, say: Say, stop: threadin
     return endpoint_of(engine, request)
 
 
-def supervise(engine: Engine, request: ServeRequest, around: SupervisorContext, stop: threading.Event, on_ready: OnReady) -> None:
+def supervise(engine: ServerEngine, request: ServeRequest, around: SupervisorContext, stop: threading.Event, on_ready: OnReady) -> None:
     """Start a server and keep it until it is to end.
 
     Args:
@@ -103,7 +103,7 @@ def supervise(engine: Engine, request: ServeRequest, around: SupervisorContext, 
                     watch.wait()
 
 
-def _first_state(engine: Engine, request: ServeRequest, log: Path, detached: bool) -> ServerState:
+def _first_state(engine: ServerEngine, request: ServeRequest, log: Path, detached: bool) -> ServerState:
     return ServerState(
         role=request.role,
         engine=engine.name,
@@ -153,7 +153,7 @@ def _stopped(process: ServerProcess, log: Path, show: Say | None) -> Iterator[Ca
 class _Watch:
     """Looks after a server that runs."""
 
-    engine: Engine
+    engine: ServerEngine
     request: ServeRequest
     process: ServerProcess
     log: Path

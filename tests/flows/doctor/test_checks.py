@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.ops.doctor.checks import CHECKS, Facts, Listener, PrefectFacts, Watch, examine, render
+from flows.ops.doctor.checks import CHECKS, Facts, Listener, PrefectFacts, WatchedRuns, examine, render
 
 VERSIONS = {"fastapi": "0.150.0", "prefect": "3.8.8", "chromadb": "1.5.9", "trl": "1.16.0", "transformers": "5.23.0", "mlflow": "3.17.2"}
 BEAT = "prefect.flow-run.heartbeat"
@@ -15,7 +15,7 @@ API = PrefectFacts(
     paused=False,
     online_workers=1,
     taken_slots={"gpu:here:0": 0},
-    watches=(Watch("zombies", (BEAT,), 90.0, True),),
+    watches=(WatchedRuns("zombies", (BEAT,), 90.0, True),),
     scheduled=5,
 )
 SOUND = Facts(
@@ -70,11 +70,11 @@ PLANTED = {
     "pool paused": (with_api(paused=True), "error", "is paused"),
     "pool dead": (with_api(online_workers=0), "error", "no worker of the pool"),
     "slot leaked": (with_api(taken_slots={"gpu:here:0": 1}), "warning", "no flow run is running"),
-    "window too short": (with_api(watches=(Watch("zombies", (BEAT,), 60.0, True),)), "error", "gives up after 60 s"),
+    "window too short": (with_api(watches=(WatchedRuns("zombies", (BEAT,), 60.0, True),)), "error", "gives up after 60 s"),
     "window of the docs": (replace(SOUND, environment={}), "error", "gives up after 90 s and heartbeats come every 180 s"),
-    "window by wildcard": (with_api(watches=(Watch("zombies", ("prefect.flow-run.*",), 60.0, True),)), "error", "gives up"),
+    "window by wildcard": (with_api(watches=(WatchedRuns("zombies", ("prefect.flow-run.*",), 60.0, True),)), "error", "gives up"),
     "nobody watches": (with_api(watches=()), "warning", "nothing watches heartbeats"),
-    "watch asleep": (with_api(watches=(Watch("zombies", (BEAT,), 90.0, False),)), "warning", "switched off"),
+    "watch asleep": (with_api(watches=(WatchedRuns("zombies", (BEAT,), 90.0, False),)), "warning", "switched off"),
     "disk full": (replace(SOUND, free_bytes={"data": 1 << 28}), "error", "data has 0.2 GB free"),
     "disk low": (replace(SOUND, free_bytes={"data": 2 << 30}), "warning", "data has 2.0 GB free"),
     "read-only": (replace(SOUND, unwritable=("data",)), "error", "cannot be written to"),

@@ -9,7 +9,7 @@ import pytest
 
 from slmsearch.config import CorpusConfig, WorldConfig
 from slmsearch.corpus import expectations
-from slmsearch.corpus.expectations import Finding, ValidationReport, validate_corpus
+from slmsearch.corpus.expectations import DataFinding, ValidationReport, validate_corpus
 from slmsearch.corpus.questions import holds_answer
 from slmsearch.corpus.store import build_corpus
 from slmsearch.errors import CorpusError
@@ -182,7 +182,7 @@ def test_fifty_ids_are_kept_and_critical_findings_come_first(tmp_path: Path):
     pages = [PAGES[0] | {"id": f'"{number}'} for number in range(70)]
     report = validate(tmp_path / "c", pages, [ask("q", "nowhere", "x")])
     by_column = {(f.table, f.column): f for f in report.findings}
-    assert isinstance(by_column["pages", "id"], Finding)
+    assert isinstance(by_column["pages", "id"], DataFinding)
     assert (by_column["pages", "id"].failed, len(by_column["pages", "id"].sample_ids)) == (70, 50)
     assert [f.severity for f in report.findings] == sorted(f.severity for f in report.findings)
 

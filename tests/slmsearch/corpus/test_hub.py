@@ -181,7 +181,7 @@ def test_another_commit_in_the_cache_does_not_stand_in(hub: StandIn, monkeypatch
     hub.put(NAME, NEW, files(row("Now Poland is written otherwise.")))
     parse_hub_name(f"hub:{NAME}@{NEW}").fetch_card()
     go_offline(monkeypatch)
-    with pytest.raises(CorpusError, match="the Hub does not answer, and cached is another commit than bbbbbbbbbbbb"):
+    with pytest.raises(CorpusError, match="the Hub does not answer, and the cache holds another commit than bbbbbbbbbbbb"):
         load_source(configured(f"hub:{NAME}@{NEW}"))
     assert "He was born" in content(f"hub:{NAME}@{OLD}")
 

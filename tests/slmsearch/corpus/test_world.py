@@ -21,7 +21,7 @@ from slmsearch.corpus.world import World, generate_world, write_world
 from slmsearch.corpus.world.build import REGION_PAGES
 from slmsearch.corpus.world.kinds import ALL_KINDS, choose_wording
 from slmsearch.corpus.world.prose import write_article
-from slmsearch.corpus.world.region import Entity, Names, build_region
+from slmsearch.corpus.world.region import Entity, RegionNames, build_region
 from slmsearch.errors import CorpusError
 
 SEEDS = (11, 5, 90)
@@ -144,7 +144,7 @@ def test_unanswerable_questions_ask_for_what_nobody_states(world: World, section
 
 def test_what_a_page_leaves_out_is_not_said_in_its_section() -> None:
     kinds, rng, checked = choose_wording(8), Random(8), 0
-    for entity in build_region(kinds, [str(1000 + i) for i in range(60)], Names(), rng):
+    for entity in build_region(kinds, [str(1000 + i) for i in range(60)], RegionNames(), rng):
         article = write_article(entity, rng)
         texts = {section.id: section.text for section in split_sections(article.page)}
         assert {fact.name for fact, _ in article.untold}.isdisjoint(entity.facts)

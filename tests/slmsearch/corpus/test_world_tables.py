@@ -6,29 +6,29 @@ from random import Random
 import pytest
 
 from slmsearch.corpus.sections import normalise_heading
-from slmsearch.corpus.world.kinds import ALL_KINDS, BRIDGE_ENDING, WORDS, Fact, Kind, choose_wording
-from slmsearch.corpus.world.region import Names, build_region, kind_counts, spell
+from slmsearch.corpus.world.kinds import ALL_KINDS, BRIDGE_ENDING, WORDS, Kind, WorldFact, choose_wording
+from slmsearch.corpus.world.region import RegionNames, build_region, kind_counts, spell
 
 FACTS = [pytest.param(fact, id=f"{kind.name}-{fact.name}") for kind in ALL_KINDS for topic in kind.topics for fact in topic.facts]
 KINDS = [pytest.param(kind, id=kind.name) for kind in ALL_KINDS]
 
 
 @pytest.mark.parametrize("fact", FACTS)
-def test_every_fact_can_be_said_and_asked_in_three_ways(fact: Fact) -> None:
+def test_every_fact_can_be_said_and_asked_in_three_ways(fact: WorldFact) -> None:
     assert len(set(fact.says)) >= 3 and all(said.count("{v}") == 1 for said in fact.says)
     assert len(set(fact.asks)) >= 3 and all(ask.count("{e}") == 1 and ask.endswith("?") for ask in fact.asks)
     assert fact.listed or sum(ask.endswith(BRIDGE_ENDING) for ask in fact.asks) >= 2
 
 
 @pytest.mark.parametrize("fact", FACTS)
-def test_links_and_only_links_can_be_reached_through(fact: Fact) -> None:
+def test_links_and_only_links_can_be_reached_through(fact: WorldFact) -> None:
     is_link = fact.draw.type == "link"
     assert (len(set(fact.reaches)) >= 2) == is_link
     assert all(reach.count("{e}") == 1 for reach in fact.reaches)
 
 
 @pytest.mark.parametrize("fact", FACTS)
-def test_words_never_open_a_sentence_where_they_would_be_capitalised(fact: Fact) -> None:
+def test_words_never_open_a_sentence_where_they_would_be_capitalised(fact: WorldFact) -> None:
     if fact.draw.type in ("word", "listed_words"):
         assert not any(said.startswith("{v}") for said in fact.says)
 
@@ -87,7 +87,7 @@ def test_a_region_has_every_kind_and_exactly_its_size(size: int) -> None:
 
 def test_a_region_is_closed_and_its_years_are_in_order() -> None:
     kinds = choose_wording(3)
-    entities = build_region(kinds, [str(1000 + i) for i in range(32)], Names(), Random(3))
+    entities = build_region(kinds, [str(1000 + i) for i in range(32)], RegionNames(), Random(3))
     for entity in entities:
         for fact in (fact for topic in entity.kind.topics for fact in topic.facts if fact.draw.type == "link"):
             target = entity.facts.get(fact.name)
@@ -102,7 +102,7 @@ def test_a_region_is_closed_and_its_years_are_in_order() -> None:
 
 
 def test_roots_stay_unique_beyond_the_short_ones() -> None:
-    names, rng = Names(), Random(0)
+    names, rng = RegionNames(), Random(0)
     roots = [spell(names.new_root(rng)) for _ in range(20_000)]
     assert len(set(roots)) == len(roots)
     assert names.claim_title("Talvor River") and not names.claim_title("Talvor River")

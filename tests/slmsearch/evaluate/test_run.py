@@ -5,7 +5,7 @@ import pytest
 from slmsearch.config import EvaluateConfig, JudgeConfig, PathsConfig, PolicyConfig, RunConfig
 from slmsearch.corpus.questions import UNKNOWN_ANSWER, Question
 from slmsearch.environments.searcher.failure_modes import measure_episode
-from slmsearch.environments.searcher.searcher_environment import scoring
+from slmsearch.environments.searcher.searcher_environment import SearcherEnvironment, scoring
 from slmsearch.episodes.episode import StopReason
 from slmsearch.episodes.grade import grade_episodes, judging_ahead
 from slmsearch.episodes.scripted import ScriptedSampler
@@ -43,7 +43,9 @@ def test_every_question_has_a_row_and_an_episode(tmp_path) -> None:
 def test_a_policy_without_a_model_has_no_tokens_and_no_token_limit() -> None:
     config = CONFIG.model_copy(update={"searcher": CONFIG.searcher.model_copy(update={"max_episode_tokens": 16, "max_turn_tokens": 1})})
     for name in ("random", "retrieve-then-answer"):
-        found = evaluate_searcher(QUESTIONS, make_toolbox(), parse_policy(name, PolicyConfig()), config)
+        found = evaluate_searcher(
+            QUESTIONS, make_toolbox(), parse_policy(name, PolicyConfig(), SearcherEnvironment.controls.baselines), config
+        )
         assert found.metrics["stop/max_tokens"] == 0.0
         assert found.metrics["episode/sampled_tokens"] == found.metrics["episode/completion_tokens"] == 0.0
         assert not any(episode.prompt_ids or episode.completion_ids for episode in found.episodes)
@@ -51,7 +53,9 @@ def test_a_policy_without_a_model_has_no_tokens_and_no_token_limit() -> None:
 
 def test_a_model_policy_keeps_its_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "make_policy_sampler", lambda *args: ScriptedSampler(lambda question, results: "<answer>1823</answer>"))
-    found = evaluate_searcher(QUESTIONS[:1], make_toolbox(), parse_policy("untrained", PolicyConfig()), CONFIG)
+    found = evaluate_searcher(
+        QUESTIONS[:1], make_toolbox(), parse_policy("untrained", PolicyConfig(), SearcherEnvironment.controls.baselines), CONFIG
+    )
     assert found.rows[0].sampled_tokens == len("<answer>1823</answer>")
     assert found.rows[0].correct == 1.0
 

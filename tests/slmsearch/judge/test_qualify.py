@@ -124,7 +124,7 @@ def test_missing_verdicts_fail_and_count_as_nothing_else(tmp_path: Path) -> None
 def test_limits_decide_and_may_be_changed_afterwards(tmp_path: Path) -> None:
     found, shortfalls = measured(often_mistaken, tmp_path)
     assert shortfalls
-    lax = module.Limits(min_accuracy=0.5, max_false_accepts=0.5, max_false_accepts_of_kind=0.9, max_false_rejects=0.5)
+    lax = module.JudgeLimits(min_accuracy=0.5, max_false_accepts=0.5, max_false_accepts_of_kind=0.9, max_false_rejects=0.5)
     assert find_shortfalls(found, lax) == []
 
 

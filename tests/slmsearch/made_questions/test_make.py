@@ -17,7 +17,7 @@ from slmsearch.corpus.splits import assign_splits
 from slmsearch.errors import JudgeError
 from slmsearch.judge.clients import ServerError, make_client
 from slmsearch.made_questions.cloze import Draft, Excerpt
-from slmsearch.made_questions.make import Filters, Made, make_questions
+from slmsearch.made_questions.make import Filters, MadeQuestions, make_questions
 from slmsearch.made_questions.written import FORM, BadReplyError, QuestionGenerator, parse_generated
 from slmsearch.retrieval.hits import Hit
 from tests.judge_server import Behaviour, JudgeServer, always_no
@@ -55,7 +55,7 @@ class WordIndex:
         return sorted(hits, key=lambda hit: (-hit.score, hit.page_id))[:top_k]
 
 
-def make(limit: int = 0, seed: int = 0, generator: QuestionGenerator | None = None, pages: Sequence[Page] = PAGES) -> Made:
+def make(limit: int = 0, seed: int = 0, generator: QuestionGenerator | None = None, pages: Sequence[Page] = PAGES) -> MadeQuestions:
     library = Library(pages)
     return make_questions(Filters(library, WordIndex(library), 3, limit), seed, generator)
 

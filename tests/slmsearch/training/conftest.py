@@ -97,7 +97,7 @@ def imitate(model, tokenizer):
     import torch
 
     from slmsearch.episodes.chat_renderer import ChatRenderer
-    from slmsearch.episodes.environment import Demonstration
+    from slmsearch.episodes.teaching import Demonstration
     from slmsearch.training.encoding import encode_demonstration
 
     searching = (('<tool>search_pages("Mira")</tool>', "mira: Mira\ndunmar: Dunmar"), ("<answer>1823</answer>", ""))

@@ -49,5 +49,5 @@ def test_the_trainer_takes_the_configured_advantages(algorithm, expected, monkey
 
 
 def test_scaling_is_for_grpo_only():
-    with pytest.raises(ValueError, match="scale_rewards is GRPO"):
+    with pytest.raises(ValueError, match="scale_rewards requires algorithm grpo"):
         TrainConfig(algorithm="rloo", scale_rewards="group")

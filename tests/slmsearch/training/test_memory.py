@@ -17,7 +17,7 @@ from slmsearch.training.memory import (
     PREFLIGHT,
     SAMPLING,
     UPDATE,
-    Shape,
+    ModelShape,
     count_trained,
     measure_shape,
     plan_memory,
@@ -25,7 +25,7 @@ from slmsearch.training.memory import (
 from slmsearch.training.preflight import play_in_batches
 
 LAYER = ((2560, 4096), (2560, 1024), (2560, 1024), (4096, 2560), (2560, 9728), (2560, 9728), (9728, 2560))
-FOUR_B = Shape(4_022_468_096, LAYER * 36, 36, 2560, 1024, 151_936, 4096, 9728, 158_216.0, 194_056.0)
+FOUR_B = ModelShape(4_022_468_096, LAYER * 36, 36, 2560, 1024, 151_936, 4096, 9728, 158_216.0, 194_056.0)
 """Qwen3-4B's shape, from its published configuration."""
 
 

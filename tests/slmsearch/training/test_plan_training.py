@@ -18,8 +18,8 @@ from slmsearch.environments.planner.planner_environment import PlannerEnvironmen
 from slmsearch.environments.planner.problems import generate_problems, gold_plan
 from slmsearch.environments.planner.worker import ModelWorker
 from slmsearch.episodes.chat_renderer import ChatRenderer
-from slmsearch.episodes.environment import Demonstration
 from slmsearch.episodes.sampler import Sampling
+from slmsearch.episodes.teaching import Demonstration
 from slmsearch.sampling.load_sampler import load_with_base
 from slmsearch.training.bootstrap import bootstrap_settings, build_tokenizer
 from slmsearch.training.encoding import IGNORED, encode_demonstration, encode_turns
@@ -185,7 +185,7 @@ def test_the_base_is_the_worker_and_learns_nothing(make_plan_job):
             return solved
 
     environment = PlannerEnvironment.open(job.config)
-    environment.worker = Listening("base", None, 8)
+    environment.base_user = environment.worker = Listening("base", None, 8)
     train_environment(environment, QUESTIONS, job, None, QUESTIONS[:3])
     answers = {}
     for question, solution in asked:
@@ -219,7 +219,7 @@ def test_own_right_plans_and_a_set_of_plans_teach(make_plan_job, planner_dir, tm
     plans = config.planner.sft.model_copy(update={"source": str(tmp_path / "plans.jsonl"), "epochs": 1.0})
     four = config.sft.model_copy(update={"batch_size": 4})
     config = config.model_copy(update={"sft": four, "planner": config.planner.model_copy(update={"sft": plans})})
-    shown, _ = PlannerEnvironment.examples(config, plans.source)
+    shown, _ = PlannerEnvironment.teaching.examples(config, plans.source)
     encoded = [encode_demonstration(demonstration, sampler.renderer, config) for demonstration in shown]
     assert shown[0].prompt[0] == {"role": "system", "content": "Plan."}
     written = [label for label in encoded[0].labels if label != IGNORED]

@@ -22,7 +22,7 @@ from slmsearch.judge.cache import FILE, VerdictCache
 from slmsearch.models.load import load_tokenizer
 from slmsearch.retrieval.hits import Hit
 from slmsearch.training.files import JUDGE, MANIFEST, PREFLIGHT, STEPS
-from slmsearch.training.memory import Shape
+from slmsearch.training.memory import ModelShape
 from slmsearch.training.preflight import check_disk, check_extras, check_qualified, preflight_here, require
 from slmsearch.training.reports import read_reports
 from tests.judge_server import Behaviour, JudgeServer, always_no
@@ -181,7 +181,7 @@ def test_a_model_that_cannot_fit_is_refused(make_job, toolbox, questions, monkey
 
 def test_a_full_disk_is_noticed(make_job, monkeypatch):
     monkeypatch.setattr("slmsearch.training.preflight.shutil.disk_usage", lambda place: type("Usage", (), {"free": 1e6})())
-    check = check_disk(make_job().config, Shape(4_022_468_096, ((2560, 4096),) * 252, 36, 2560, 1024, 151_936, 4096, 9728, 0.0, 0.0))
+    check = check_disk(make_job().config, ModelShape(4_022_468_096, ((2560, 4096),) * 252, 36, 2560, 1024, 151_936, 4096, 9728, 0.0, 0.0))
     assert not check.passed and "paths.data_dir" in check.remedy
 
 
@@ -189,7 +189,7 @@ def test_the_command_plans_with_the_longest_opening(monkeypatch, model_dir, ques
     prompt = "word " * 300
     config = RunConfig(policy=PolicyConfig(model=str(model_dir), device="cpu"), searcher=SearcherConfig(system_prompt=prompt))
     environment = SearcherEnvironment(toolbox, make_judge(config.judge, config.paths.data_dir), config)
-    monkeypatch.setattr(SearcherEnvironment, "build_data", lambda *_: "digest")
+    monkeypatch.setattr(SearcherEnvironment.data, "build", lambda *_: "digest")
     monkeypatch.setattr(SearcherEnvironment, "open", lambda *_: environment)
     monkeypatch.setattr("slmsearch.training.preflight.load_questions", lambda *_: {"train": questions})
     planned = []
@@ -201,4 +201,4 @@ def test_the_command_plans_with_the_longest_opening(monkeypatch, model_dir, ques
     monkeypatch.setattr("slmsearch.training.preflight.check_resources", too_much)
     assert [check.name for check in preflight_here(config, lambda check: None, print)] == ["memory"]
     renderer = ChatRenderer(load_tokenizer(config.policy), config.searcher.tool_role)
-    assert planned == [longest_prompt(map(environment.prompt, questions), renderer)]
+    assert planned == [longest_prompt((environment.opening(environment.config, question.question) for question in questions), renderer)]

@@ -23,13 +23,13 @@ def config(tmp_path, monkeypatch):
 
 
 def test_recorded_keys_of_the_searcher(config):
-    assert job.train_key(config, "digest", "index") == "93c8898361fe4b547a92"
+    assert job.train_key(config, "digest", "index") == "96a6e55df76688f18241"
     specs = [PolicySpec("untrained", config.policy), PolicySpec("random", None), PolicySpec("retrieve-then-answer", None)]
     keys = [eval_key(QUESTIONS, "index", spec, config) for spec in specs]
-    assert keys == ["862801824b0e9013a833", "1f6e9980174ec589be72", "1568a1066f2d3f5a2164"]
+    assert keys == ["41200550c781f5caa17c", "60d8bb2576b15142b434", "ecfbb336be8bde608e32"]
     other = config.model_copy(update={"judge": JudgeConfig(kind="ollama"), "reward": RewardConfig(correctness="f1")})
-    assert job.train_key(other, "digest", "index") == "d2d7ca2d0ab0bc7ea3a7"
-    assert eval_key(QUESTIONS, "index", specs[0], other) == "a42c6d6480b58f9a5a97"
+    assert job.train_key(other, "digest", "index") == "4e3198d38661c49fa43e"
+    assert eval_key(QUESTIONS, "index", specs[0], other) == "cf23e196dc119188b2f5"
 
 
 def test_what_a_search_says_is_part_of_the_keys(config):

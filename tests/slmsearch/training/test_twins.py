@@ -19,7 +19,7 @@ from slmsearch.environments.searcher.demonstrations import TitleIndex, demonstra
 from slmsearch.environments.searcher.rollout import play_episodes
 from slmsearch.environments.searcher.tools import READ, SEARCH, VIEW, Toolbox
 from slmsearch.environments.searcher.twins import base_id, find_stating, make_twins, mix_twins
-from slmsearch.episodes.environment import select_questions
+from slmsearch.episodes.data_source import select_questions
 from slmsearch.episodes.episode import ToolCall
 from slmsearch.episodes.sampler import Sampling
 from slmsearch.episodes.scripted import ScriptedSampler

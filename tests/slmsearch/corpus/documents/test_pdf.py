@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from slmsearch.corpus.documents.pdf import pdf_to_markdown
 from slmsearch.corpus.documents.pdf_blocks import Setting, blocks
-from slmsearch.corpus.documents.pdf_lines import Line
+from slmsearch.corpus.documents.pdf_lines import PdfLine
 from slmsearch.corpus.documents.skipped import NotTakenError, Reason
 from tests.slmsearch.corpus.documents.builders import BOLD, CODE, FILLING, TEXT, down, headings, make_pdf, place_pdf, plain, under
 
@@ -196,10 +196,11 @@ def test_a_short_line_ends_its_paragraph_where_the_next_word_had_room():
 def test_a_paragraph_that_goes_on_in_a_narrower_column_is_one():
     places = [(0, 320.0, 60.0), (1, 72.0, 700.0), (1, 72.0, 688.0), (1, 72.0, 676.0)]
     lines = [
-        Line(page, f"and so line {n} of it", left, bottom, left + 220, bottom + 10, 10.0) for n, (page, left, bottom) in enumerate(places)
+        PdfLine(page, f"and so line {n} of it", left, bottom, left + 220, bottom + 10, 10.0)
+        for n, (page, left, bottom) in enumerate(places)
     ]
     assert list(blocks(lines, Setting.of(lines))) == [" ".join(line.text for line in lines)]
-    apart = [Line(0, "On the right", 320.0, 700.0, 380.0, 710.0, 10.0), Line(0, "and on the left", 72.0, 688.0, 140.0, 698.0, 10.0)]
+    apart = [PdfLine(0, "On the right", 320.0, 700.0, 380.0, 710.0, 10.0), PdfLine(0, "and on the left", 72.0, 688.0, 140.0, 698.0, 10.0)]
     assert list(blocks(apart, Setting.of(apart))) == ["On the right and on the left"]
 
 
@@ -268,7 +269,9 @@ def test_code_with_the_numbers_of_its_lines_is_code():
 
 
 def test_chinese_lines_are_joined_without_a_space():
-    lines = [Line(0, text, 72.0, height, 172.0, height + 10, 10.0) for text, height in (("\u6c34\u8f66", 700.0), ("\u5f88\u65e7", 688.0))]
+    lines = [
+        PdfLine(0, text, 72.0, height, 172.0, height + 10, 10.0) for text, height in (("\u6c34\u8f66", 700.0), ("\u5f88\u65e7", 688.0))
+    ]
     assert list(blocks(lines, Setting.of(lines))) == ["\u6c34\u8f66\u5f88\u65e7"]
 
 

@@ -5,7 +5,7 @@ import pytest
 from slmsearch.corpus.documents.pdf import pdf_to_markdown
 from slmsearch.corpus.documents.pdf_blocks import Setting
 from slmsearch.corpus.documents.pdf_headings import find_headings
-from slmsearch.corpus.documents.pdf_lines import Line
+from slmsearch.corpus.documents.pdf_lines import PdfLine
 from tests.slmsearch.corpus.documents.builders import BOLD, FILLING, TEXT, down, headings, make_pdf, place_pdf, plain, under
 
 
@@ -91,7 +91,7 @@ def test_items_in_a_larger_font_that_follow_one_another_are_no_headings():
 
 def test_one_capital_among_letters_without_case_makes_no_heading():
     texts = ["\u6c34\u8f66\u5f88\u65e7 R \u548c", *["\u78e8\u574a\u7684\u6c34\u8f66" * 6] * 3] * 2
-    lines = [Line(0, text, 72.0, 700.0 - 24 * n, 72.0 + 10 * len(text), 710.0 - 24 * n, 10.0) for n, text in enumerate(texts)]
+    lines = [PdfLine(0, text, 72.0, 700.0 - 24 * n, 72.0 + 10 * len(text), 710.0 - 24 * n, 10.0) for n, text in enumerate(texts)]
     assert find_headings(lines, Setting.of(lines)) == []
 
 

@@ -8,10 +8,10 @@ from flows.cli.commands.bench import load_presets
 from slmsearch.config import RunConfig
 from slmsearch.extensions.bench import trees
 from slmsearch.extensions.bench.gpu import MOST_SAMPLED, PUBLISHED, SHORT_PROMPT, compare_phases, longest
-from slmsearch.training.memory import GIB, SAMPLING, SFT, UPDATE, MemoryPlan, Part, Shape, plan_memory
+from slmsearch.training.memory import GIB, SAMPLING, SFT, UPDATE, MemoryPart, MemoryPlan, ModelShape, plan_memory
 
 PRESETS = load_presets()
-SHAPE = Shape(10_000_000, ((256, 256),) * 8, 4, 256, 128, 32_000, 256, 512, 20_000.0, 20_000.0)
+SHAPE = ModelShape(10_000_000, ((256, 256),) * 8, 4, 256, 128, 32_000, 256, 512, 20_000.0, 20_000.0)
 CARD = {"cpu": 64.0 * GIB, "cuda": 80.0 * GIB}
 
 
@@ -43,7 +43,7 @@ def test_rows_that_an_engine_samples_stay_as_long_as_they_are():
 
 
 def test_phases_stand_beside_their_plan_without_what_torch_does_not_see():
-    held = (Part("weights", 3 * GIB, ""), Part("runtime", 1 * GIB, ""))
+    held = (MemoryPart("weights", 3 * GIB, ""), MemoryPart("runtime", 1 * GIB, ""))
     plan = MemoryPlan("cuda", {UPDATE: held, SAMPLING: held, SFT: held}, 80 * GIB)
     use = {"allocated_gib": 2.0, "reserved_gib": 2.5, "busy_frac": 0.8}
     found = compare_phases(plan, {UPDATE: use, "other": use, SAMPLING: {"allocated_gib": 0.0, "reserved_gib": 0.0}})

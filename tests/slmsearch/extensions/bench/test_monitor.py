@@ -5,11 +5,11 @@ import pytest
 from slmsearch.config import MonitorConfig, PlannerConfig, RunConfig, TrainConfig
 from slmsearch.config.playing import PlanSftConfig
 from slmsearch.extensions.bench import monitor
-from slmsearch.extensions.bench.monitor import KINDS, SHAPES, SPREADS, Run, Shape, measure, run_monitor, shape_of, watch
+from slmsearch.extensions.bench.monitor import KINDS, SHAPES, SPREADS, Run, RunShape, measure, run_monitor, shape_of, watch
 
-OLD_GPU = Shape(questions=4, group=4, steps=600, held_out=128, checkpoint=25, max_collapses=3, planner=False)
+OLD_GPU = RunShape(questions=4, group=4, steps=600, held_out=128, checkpoint=25, max_collapses=3, planner=False)
 """Sixteen episodes a step: comparing their mean reward with the best of many windows stopped every healthy run of this shape."""
-SMALL = Shape(questions=8, group=8, steps=200, held_out=64, checkpoint=40, max_collapses=3, planner=False)
+SMALL = RunShape(questions=8, group=8, steps=200, held_out=64, checkpoint=40, max_collapses=3, planner=False)
 
 
 @pytest.mark.parametrize("conc", SPREADS)
@@ -19,7 +19,7 @@ def test_healthy_runs_of_few_episodes_a_step_are_left_alone(start, end, conc):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("shape", [SMALL, Shape(2, 4, 200, 128, 50, 3, True)], ids=["8 x 8", "2 x 4"])
+@pytest.mark.parametrize("shape", [SMALL, RunShape(2, 4, 200, 128, 50, 3, True)], ids=["8 x 8", "2 x 4"])
 def test_planted_collapses_are_seen_and_called_by_their_names(shape, kind):
     at, names = 90, {"single call": {"calls"}, "same call": {"calls"}, "malformed": {"malformed", "reward"}}.get(kind, {kind})
     found = list(watch(Run(shape, (0.6, 0.6, 3.0), 5, kind, at)))
@@ -50,7 +50,7 @@ def test_presets_without_a_long_reinforced_run_are_left_out_with_the_reason():
     reasons = run_monitor({"quick": quick, "sft": supervised, "unwatched": unwatched}, 1).values["left_out"]
     assert [word in reasons[name] for name, word in (("quick", "3 steps"), ("sft", "supervision"), ("unwatched", "off"))] == [True] * 3
     epochs = shape_of(RunConfig(train=TrainConfig(steps=0, epochs=3, questions_per_step=8)))
-    assert isinstance(epochs, Shape) and epochs.steps > 200
+    assert isinstance(epochs, RunShape) and epochs.steps > 200
 
 
 def test_the_result_and_its_table(monkeypatch: pytest.MonkeyPatch):

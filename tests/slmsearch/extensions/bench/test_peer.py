@@ -30,7 +30,7 @@ from slmsearch.extensions.bench.rollout import (
     summarise_speed,
     time_static_batch,
 )
-from slmsearch.extensions.bench.shapes import LongToolbox, Shape
+from slmsearch.extensions.bench.shapes import BenchShape, LongToolbox
 from slmsearch.extensions.bench.trees import compare_trees
 from slmsearch.training.bootstrap import build_tokenizer, make_model
 from slmsearch.training.card import CardWatch
@@ -117,7 +117,7 @@ def test_continuous_batching_writes_the_same_turns(tokenizer, tmp_path):
     tokenizer.save_pretrained(tmp_path)
     config = RunConfig(policy=PolicyConfig(model=str(tmp_path), device="cpu"), train=TrainConfig(questions_per_step=2, group_size=2))
     questions = [Question(f"q{i}", f"Who built the {word}?", "nobody") for i, word in enumerate(("mill", "tower of Norwick"))]
-    found = compare_continuous(Shape("demo", config, questions, LongToolbox(), 1), runs=1)
+    found = compare_continuous(BenchShape("demo", config, questions, LongToolbox(), 1), runs=1)
     assert found["same_frac"] == 1.0
     assert found["ratio"] == pytest.approx(found["library_s"] / found["ours_s"])
 
@@ -139,7 +139,7 @@ def test_gradients_over_trees_are_those_of_rows(tokenizer, tmp_path):
     torch.manual_seed(0)
     make_model(tokenizer).save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
-    shape = Shape("demo", RunConfig(policy=PolicyConfig(model=str(tmp_path), device="cpu")), [], LongToolbox(), 1)
+    shape = BenchShape("demo", RunConfig(policy=PolicyConfig(model=str(tmp_path), device="cpu")), [], LongToolbox(), 1)
     rows, prompt, completion = 4, 5, 12
     inputs = {
         "prompt_ids": torch.randint(5, 200, (1, prompt)).repeat(rows, 1),
@@ -166,7 +166,7 @@ def shape(tokenizer, tmp_path):
         train=TrainConfig(questions_per_step=2, group_size=4),
     )
     questions = [Question(f"q{i}", f"Who built the {word}?", "nobody") for i, word in enumerate(("mill", "tower of Norwick"))]
-    return Shape("long", config, questions, LongToolbox(8), 1)
+    return BenchShape("long", config, questions, LongToolbox(8), 1)
 
 
 def test_a_shape_is_measured_on_the_device_that_is_asked_for(shape, tmp_path):
@@ -184,10 +184,10 @@ def test_a_shape_is_measured_on_the_device_that_is_asked_for(shape, tmp_path):
 
 
 def test_the_real_shape_is_larger_on_a_card(shape):
-    real = on_device(Shape("real", shape.config, [], LongToolbox(), 1), "cuda")
+    real = on_device(BenchShape("real", shape.config, [], LongToolbox(), 1), "cuda")
     assert (real.config.train.questions_per_step, real.config.policy.dtype, real.config.policy.device) == (32, "bfloat16", "cuda")
     assert on_device(shape, "cuda").config.train.questions_per_step == 2
-    unchanged = on_device(Shape("real", shape.config, [], LongToolbox(), 1), "cpu").config
+    unchanged = on_device(BenchShape("real", shape.config, [], LongToolbox(), 1), "cpu").config
     assert unchanged.train == shape.config.train and unchanged.policy.dtype == shape.config.policy.dtype
 
 

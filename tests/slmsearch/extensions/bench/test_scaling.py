@@ -3,11 +3,11 @@
 from slmsearch.config import RunConfig
 from slmsearch.extensions.bench import scaling
 from slmsearch.extensions.bench.scaling import GROUPS, LENGTHS, draw, resize
-from slmsearch.extensions.bench.shapes import LongToolbox, Shape
+from slmsearch.extensions.bench.shapes import BenchShape, LongToolbox
 
 
 def test_half_of_an_episode_is_shared_and_the_whole_is_as_long_as_asked():
-    base = Shape("long", RunConfig(), [], LongToolbox(), 0)
+    base = BenchShape("long", RunConfig(), [], LongToolbox(), 0)
     for length in LENGTHS:
         shape = resize(base, 8, length)
         config = shape.config

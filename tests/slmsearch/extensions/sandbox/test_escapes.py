@@ -10,7 +10,7 @@ from slmsearch.errors import SandboxError
 from slmsearch.extensions.sandbox.engine import LAYERS
 from slmsearch.extensions.sandbox.escape import EVIDENCE, Escape, Fixture, load_escapes
 from slmsearch.extensions.sandbox.suite import LIMITS as ESCAPE_LIMITS
-from slmsearch.extensions.sandbox.suite import SuiteResult, Trial, render_trial, run_suite
+from slmsearch.extensions.sandbox.suite import EscapeTrial, SuiteResult, render_trial, run_suite
 
 ESCAPES = load_escapes()
 SUBJECTS = {
@@ -92,15 +92,15 @@ def test_a_program_does_not_know_what_it_is_to_find(tmp_path: Path) -> None:
 
 
 def test_the_suite_can_fail() -> None:
-    trial = Trial("x", ("root",), False, True, True, True, "", "")
+    trial = EscapeTrial("x", ("root",), False, True, True, True, "", "")
     assert not SuiteResult((trial,)).passed
     assert render_trial(trial).startswith("ESCAPED")
     for broken in (
-        Trial("x", ("root",), False, False, True, False, "", ""),
-        Trial("x", ("root",), False, False, False, True, "", ""),
+        EscapeTrial("x", ("root",), False, False, True, False, "", ""),
+        EscapeTrial("x", ("root",), False, False, False, True, "", ""),
     ):
         assert not SuiteResult((broken,)).passed
-    assert SuiteResult((Trial("x", ("root",), False, False, True, True, "", ""),)).passed
+    assert SuiteResult((EscapeTrial("x", ("root",), False, False, True, True, "", ""),)).passed
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ from slmsearch.extensions.sandbox.checks import SCRIPTED_CORPUS, ScriptedTools, 
 from slmsearch.extensions.sandbox.client import SandboxClient, with_token
 from slmsearch.extensions.sandbox.execution import execute_program
 from slmsearch.extensions.sandbox.server import Service, live_server, lower_limits
-from slmsearch.extensions.sandbox.sessions import MAX_SESSIONS, IndexedCorpus, Sessions
+from slmsearch.extensions.sandbox.sessions import MAX_SESSIONS, SessionCorpus, Sessions
 
 from .conftest import LIMITS, Kept  # type: ignore[import-not-found]
 
@@ -165,7 +165,7 @@ def test_a_tool_that_is_down_fails_the_episode_under_its_own_name(engine: Any) -
 
 
 def test_tools_that_cannot_be_opened_are_named(engine: Any) -> None:
-    def missing(indexed: IndexedCorpus) -> Any:
+    def missing(indexed: SessionCorpus) -> Any:
         raise IndexUnusableError(f"no index version {indexed.index}")
 
     with live_server(Service(SandboxConfig(limits=LIMITS), Kept(engine), missing, warm=1)) as address:
@@ -192,9 +192,9 @@ def test_a_server_without_a_working_engine_does_not_come_up(engine: Any) -> None
 
 
 def test_sessions_are_few_and_the_oldest_go() -> None:
-    opened: list[IndexedCorpus] = []
+    opened: list[SessionCorpus] = []
 
-    def open_tools(indexed: IndexedCorpus) -> ScriptedTools:
+    def open_tools(indexed: SessionCorpus) -> ScriptedTools:
         opened.append(indexed)
         return ScriptedTools()
 
@@ -208,9 +208,9 @@ def test_sessions_are_few_and_the_oldest_go() -> None:
 
 
 def test_opening_tools_holds_up_no_other_session_and_happens_once() -> None:
-    begun, may_end, opened = threading.Event(), threading.Event(), list[IndexedCorpus]()
+    begun, may_end, opened = threading.Event(), threading.Event(), list[SessionCorpus]()
 
-    def open_tools(indexed: IndexedCorpus) -> ScriptedTools:
+    def open_tools(indexed: SessionCorpus) -> ScriptedTools:
         opened.append(indexed)
         if indexed != SCRIPTED_CORPUS:
             begun.set()
@@ -233,7 +233,7 @@ def test_opening_tools_holds_up_no_other_session_and_happens_once() -> None:
 def test_tools_that_could_not_be_opened_are_tried_again() -> None:
     tries = iter([SandboxError("not now"), None])
 
-    def open_tools(indexed: IndexedCorpus) -> ScriptedTools:
+    def open_tools(indexed: SessionCorpus) -> ScriptedTools:
         if (error := next(tries)) is not None:
             raise error
         return ScriptedTools()

@@ -20,6 +20,7 @@ vf = pytest.importorskip("verifiers.v1", reason="the extra `verifiers` is not in
 import slmsearch
 from slmsearch.config import CorpusConfig, EvaluateConfig, JudgeConfig, PathsConfig, PolicyConfig, RewardConfig, RunConfig, SearcherConfig
 from slmsearch.environments.searcher.indexed_corpus import IndexedCorpus
+from slmsearch.environments.searcher.searcher_environment import SearcherEnvironment
 from slmsearch.errors import ConfigError
 from slmsearch.evaluate.policies import parse_policy
 from slmsearch.extensions.verifiers import taskset
@@ -160,7 +161,9 @@ def test_every_question_has_the_scores_of_our_own_evaluation(run: RunConfig, pol
     traces = play(make_env(run), policy)
     theirs = policy.requests
     policy.requests = []
-    ours = evaluate_searcher(QUESTIONS, make_toolbox(), parse_policy(f"openai:m@{policy.url}", PolicyConfig()), run)
+    ours = evaluate_searcher(
+        QUESTIONS, make_toolbox(), parse_policy(f"openai:m@{policy.url}", PolicyConfig(), SearcherEnvironment.controls.baselines), run
+    )
     assert {row.stop_reason for row in ours.rows} == {"answered", "max_tokens", "malformed"}
     for row, question in zip(ours.rows, QUESTIONS, strict=True):
         trace = traces[question.id]
@@ -254,7 +257,7 @@ def test_a_saved_trace_is_graded_again(run: RunConfig, policy: Policy) -> None:
         saved = json.loads(json.dumps(trace.to_record()))
         again = vf.Trace[vf.WireTaskData, taskset.SearcherState, vf.AgentConfig].model_validate(saved)
         again.rewards, again.metrics = {}, {}
-        task = taskset.SearcherTask(taskset.SearcherData.model_validate(again.task.data.model_dump()), env.config.taskset.task)
+        task = taskset.SearcherTask(taskset.SearcherTaskData.model_validate(again.task.data.model_dump()), env.config.taskset.task)
         asyncio.run(task.score(again))
         assert (again.rewards, again.metrics) == (trace.rewards, trace.metrics)
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slmsearch.report.page.charts import HEIGHT, LABEL_GAP, MAX_POINTS, WIDTH, Bar, Line, interval_chart, line_chart, spread, thin
+from slmsearch.report.page.charts import HEIGHT, LABEL_GAP, MAX_POINTS, WIDTH, Bar, ChartLine, interval_chart, line_chart, spread, thin
 
 VALUES = st.floats(-1e6, 1e6, allow_nan=False)
 
@@ -16,7 +16,7 @@ VALUES = st.floats(-1e6, 1e6, allow_nan=False)
 @settings(deadline=None)
 @given(st.lists(VALUES, min_size=1, max_size=50), st.lists(VALUES, max_size=5))
 def test_lines_stay_inside(ys: list[float], others: list[float]) -> None:
-    lines = [Line("a <b>", list(enumerate(ys))), Line("b", list(enumerate(others)))]
+    lines = [ChartLine("a <b>", list(enumerate(ys))), ChartLine("b", list(enumerate(others)))]
     chart = ET.fromstring(line_chart('t "<', lines, marks=[(0, "here")]))
     for path in (node.get("d") or "" for node in chart.iter("path") if "line" in (node.get("class") or "")):
         for x, y in re.findall(r"([-\d.]+) ([-\d.]+)", path):
@@ -48,4 +48,4 @@ def test_long_lines_are_thinned_to_means() -> None:
 
 
 def test_nothing_to_draw_is_no_chart() -> None:
-    assert line_chart("t", [Line("a", [])]) == ""
+    assert line_chart("t", [ChartLine("a", [])]) == ""

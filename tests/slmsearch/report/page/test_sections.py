@@ -5,19 +5,19 @@ from dataclasses import asdict, replace
 from slmsearch.environments.searcher.tools import TOOL_NAMES
 from slmsearch.episodes.episode import ToolCall
 from slmsearch.evaluate.store import Evaluation
-from slmsearch.judge.qualify import JudgeState, Outcome, Qualification, summarise_qualification
+from slmsearch.judge.qualify import JudgeOutcome, JudgeState, Qualification, summarise_qualification
 from slmsearch.report.page.results import AFTER
-from slmsearch.report.page.sections import Part, run_parts
+from slmsearch.report.page.sections import ReportPart, run_parts
 from tests.slmsearch.evaluate.builders import fail, make
 from tests.slmsearch.report.page.synthetic import make_run
 
 
-def part(run, name: str) -> Part:  # type: ignore[no-untyped-def]
+def part(run, name: str) -> ReportPart:  # type: ignore[no-untyped-def]
     return next(one for one in run_parts(run) if one.id == name)
 
 
 def test_a_judge_is_shown_with_its_calibration_and_beside_the_rules() -> None:
-    outcomes = tuple(Outcome(f"c{i}", "alias", i % 2 == 0, i % 2 == 0 or i == 1, False, True) for i in range(20))
+    outcomes = tuple(JudgeOutcome(f"c{i}", "alias", i % 2 == 0, i % 2 == 0 or i == 1, False, True) for i in range(20))
     measured = Qualification("sha", "judge-8b", "3", "k", "2026-01-01", outcomes, 0.2, 5.0, 4)
     state = JudgeState(True, "judge-8b passed", summarise_qualification(measured))
     run = make_run(20)

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from slmsearch.serving.api.app import MAX_BODY_BYTES, make_app
-from slmsearch.serving.api.protocol import MAX_QUESTION_CHARS, ApiError, Request, parse_request
+from slmsearch.serving.api.protocol import MAX_QUESTION_CHARS, ApiError, AskedRequest, parse_request
 from slmsearch.serving.api.searcher_service import SearcherService
 from tests.slmsearch.serving.api import fakes
 
@@ -25,10 +25,10 @@ def body(**fields: Any) -> bytes:
 
 def test_the_last_message_of_the_user_is_the_question() -> None:
     history = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "x" * 99_999}, {"role": "assistant", "content": None}]
-    assert parse_request(body(messages=[*history, USER])) == Request("Where is Alba?", False, False)
+    assert parse_request(body(messages=[*history, USER])) == AskedRequest("Where is Alba?", False, False)
     parts = [{"type": "text", "text": " Where"}, {"type": "text", "text": "is Alba? "}]
     asked = parse_request(body(messages=[{"role": "user", "content": parts}], stream=True, stream_options={"include_usage": True}))
-    assert asked == Request("Where\nis Alba?", True, True)
+    assert asked == AskedRequest("Where\nis Alba?", True, True)
 
 
 def test_fields_that_are_not_known_are_left_alone() -> None:
@@ -48,7 +48,7 @@ def test_fields_that_are_not_known_are_left_alone() -> None:
     ],
 )
 def test_what_clients_send_beside_a_question_changes_nothing(fields: dict[str, Any]) -> None:
-    assert parse_request(body(**fields)) == Request("Where is Alba?", False, False)
+    assert parse_request(body(**fields)) == AskedRequest("Where is Alba?", False, False)
 
 
 @pytest.mark.parametrize(

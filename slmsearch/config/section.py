@@ -8,16 +8,16 @@ from pydantic import BaseModel, ConfigDict, PlainSerializer
 from slmsearch.foreign import without_credentials
 
 Address = Annotated[str, PlainSerializer(without_credentials, return_type=str, when_used="json")]
-"""Where a server is. User and password in it are secret: JSON leaves them out."""
+"""Address of a server. User and password in it are secret: JSON leaves them out."""
 
 
-class Section(BaseModel):
-    """Base of every section: frozen, no unknown keys, docstrings of fields as their descriptions."""
+class ConfigSection(BaseModel):
+    """Base of every section: frozen, without unknown keys, with the docstrings of fields as their descriptions."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     def changed(self, settings: Mapping[str, object]) -> Self:
-        """Return the same with other values, by dotted names such as `planner.reward.kind`; they are not validated."""
+        """Return a copy with other values, given by dotted names such as `planner.reward.kind`; they are not validated."""
         same = self
         for dotted, value in settings.items():
             name, _, inner = dotted.partition(".")
@@ -25,8 +25,10 @@ class Section(BaseModel):
         return same
 
     def key_parts(self, exclude: Collection[str] = ()) -> dict[str, object]:
-        """Return settings and the section's constants, but for some, as JSON values for a content key."""
+        """Return the section's settings and constants, without `exclude`, as JSON values for a content key."""
         constants = {name: getattr(self, name) for name in type(self).__class_vars__ if name.islower()}
         parts = self.model_dump(mode="json") | constants
-        parts |= {name: section.key_parts() for name in type(self).model_fields if isinstance(section := getattr(self, name), Section)}
+        parts |= {
+            name: section.key_parts() for name in type(self).model_fields if isinstance(section := getattr(self, name), ConfigSection)
+        }
         return {name: value for name, value in parts.items() if name not in exclude}

@@ -5,14 +5,14 @@ import pytest
 
 from slmsearch.config import NightlyConfig
 from slmsearch.evaluate.nightly import GREEN
-from slmsearch.extensions.bench import nightly
-from slmsearch.extensions.bench.nightly import Policy, Series, fell
+from slmsearch.extensions.bench import false_alarms as nightly
+from slmsearch.extensions.bench.false_alarms import NightSeries, Policy, fell
 
 SMALL = Policy(0.6, 0.15, n=300)
 
 
 def test_quiet_nights_are_green_and_a_large_fall_is_not() -> None:
-    series = Series(SMALL, 1, NightlyConfig())
+    series = NightSeries(SMALL, 1, NightlyConfig())
     assert [series.play().state for _ in range(4)] == ["green"] * 4
     night = series.play(0.15, 0.15)
     assert night.state == "regressed" and GREEN in {test.against for test in night.falls}
@@ -20,7 +20,7 @@ def test_quiet_nights_are_green_and_a_large_fall_is_not() -> None:
 
 
 def test_a_planted_fall_has_its_size() -> None:
-    series = Series(SMALL, 2, NightlyConfig())
+    series = NightSeries(SMALL, 2, NightlyConfig())
     for shape in ("spread", "dimmed", "one kind"):
         lowered = fell(series.chances, series.kinds, 0.05, shape, series.rng)
         assert abs(series.chances.mean() - lowered.mean() - 0.05) < 0.004

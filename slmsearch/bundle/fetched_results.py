@@ -1,4 +1,4 @@
-"""The archive of results that `run.sh` leaves, read on the machine where slmsearch is at home."""
+"""Archives of results that `run.sh` writes, read on the machine that created the bundle."""
 
 import json
 import tarfile
@@ -9,14 +9,14 @@ from slmsearch.errors import ConfigError
 from slmsearch.foreign import cause_of
 
 WANTED: dict[str, tuple[type, ...]] = {"machine": (str,), "gpu": (str, type(None)), "bundle": (str,), "finished": (bool,)}
-"""What `results.json` says at least, with types."""
+"""Required keys of `results.json`, with their types."""
 
 
 def unpack_results(archive: Path, folder: Path) -> dict[str, Any]:
-    """Unpack an archive of results into an empty folder; return what `results.json` says.
+    """Unpack an archive of results into an empty folder; return the content of `results.json`.
 
     Raises:
-        ConfigError: it is no such archive, or was cut off.
+        ConfigError: the file is no such archive, or is truncated.
     """
     try:
         with tarfile.open(archive) as tar:
@@ -27,5 +27,5 @@ def unpack_results(archive: Path, folder: Path) -> dict[str, Any]:
     except (OSError, EOFError, ValueError, tarfile.TarError) as error:
         raise ConfigError(f"{archive} is no archive of results, or was cut off ({cause_of(error)}); copy it again") from error
     if not isinstance(facts, dict) or any(not isinstance(facts.get(name, ...), kind) for name, kind in WANTED.items()):
-        raise ConfigError(f"{archive}: results.json does not say {', '.join(WANTED)}; `run.sh` writes such an archive")
+        raise ConfigError(f"{archive}: results.json lacks one of {', '.join(WANTED)}; give an archive that `run.sh` wrote")
     return facts

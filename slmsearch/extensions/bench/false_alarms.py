@@ -44,7 +44,7 @@ class Policy:
 QUIET = (Policy(0.6, 0.0), Policy(0.6, 0.15), Policy(0.6, 0.6), Policy(0.94, 0.15))
 
 
-class Series:
+class NightSeries:
     """Nights of one policy, one after another."""
 
     def __init__(self, policy: Policy, seed: int, config: NightlyConfig) -> None:
@@ -144,7 +144,7 @@ def run_nightly(config: NightlyConfig, series: int, nights: int, regressions: in
 
 
 def _alarms(policy: Policy, seed: int, config: NightlyConfig, nights: int) -> int:
-    series = Series(policy, seed, config)
+    series = NightSeries(policy, seed, config)
     return sum(series.play().state == "regressed" for _ in range(nights))
 
 
@@ -152,7 +152,7 @@ def _planted(policy: Policy, seed: int, config: NightlyConfig, shape: str) -> di
     """Plant a fall on both sets, and in a second series in fresh worlds alone; say when it was found."""
     found: dict[str, bool] = {}
     for name, fixed_fall in (("", FALL), ("fresh_", 0.0)):
-        series = Series(policy, seed, config)
+        series = NightSeries(policy, seed, config)
         for _ in range(NIGHTS_BEFORE):
             series.play(judged=False)
         nights = [series.play(fixed_fall, FALL, shape) for _ in range(3)]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from slmsearch.bundle.results import unpack_results
+from slmsearch.bundle.fetched_results import unpack_results
 from slmsearch.errors import ConfigError
 
 FACTS = {"machine": "node", "gpu": None, "bundle": "0" * 64, "finished": True}

@@ -1,0 +1,105 @@
+"""Supervised training of an environment: demonstrations, and the start of a training."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Generic, TypeVar
+
+from slmsearch.config import RunConfig, SftConfig
+from slmsearch.corpus.questions import Question
+from slmsearch.episodes.data_source import select_questions
+from slmsearch.episodes.episode import Episode
+from slmsearch.episodes.sampler import Message
+from slmsearch.errors import ConfigError
+
+Opened = TypeVar("Opened")
+"""Type of the opened environment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Demonstration:
+    """A question and alternating messages and tool results; ends with a message."""
+
+    question: str
+    turns: tuple[tuple[str, str], ...]
+    """Pairs of a message and the tool result that answers it; the last result is empty."""
+    prompt: tuple[Message, ...] = ()
+    """Opening messages; empty: those of the environment."""
+    new: bool = False
+    """True if the model never got the question right: a correction, or a question that it plays wrongly."""
+
+
+@dataclass(frozen=True, slots=True)
+class TinyModel:
+    """Settings of an environment's tiny model, which `slmsearch bootstrap` makes from scratch."""
+
+    pieces: tuple[str, ...]
+    """Strings that are single tokens."""
+    vocabulary: int
+    """Number of tokens."""
+    does: str
+    """Skill of the model, for its card: "searches ..."."""
+    learnt_from: str
+    """Training data of the model, for its card."""
+    lacks: Mapping[str, str]
+    """Recipe -> what a model of it cannot do, for its card."""
+    text_recipe: str | None = None
+    """Recipe of the text that trains the tokenizer; None: that of the model."""
+    even: bool = False
+    """True: every token weighs the same, see `train_sft`."""
+    sft: Mapping[str, float] = field(default_factory=dict)
+    """Settings of `sft` that replace those left at their defaults."""
+
+
+class Teaching(Generic[Opened]):
+    """Supervised training of an environment; by default there are no demonstrations."""
+
+    tiny: ClassVar[TinyModel | None] = None
+    """Tiny model of the environment; None: there is none."""
+    seed_offset: ClassVar[int] = 0
+    """Number added to `sft.seed` for the demonstrations that teach a given model, if they must differ from those of the tiny model."""
+    advice: ClassVar[str] = ""
+    """Advice if no example is left; empty: to raise the first of `Limits.settings`."""
+
+    def demonstrations(self, config: RunConfig, settings: SftConfig) -> Iterator[Demonstration]:
+        """Demonstrate generated questions without end; `settings` have recipe, seed and sizes.
+
+        Raises:
+            ConfigError: the environment has no demonstrations.
+        """
+        raise ConfigError(f"environment {config.environment} has no demonstrations; choose another --from")
+
+    def examples(
+        self, config: RunConfig, source: str, wrong: Mapping[str, Episode] | None = None
+    ) -> tuple[list[Demonstration], Counter[str]]:
+        """Collect the demonstrations of a finite source; return them, and the number left out by reason.
+
+        Args:
+            config: run.
+            source: name of the source.
+            wrong: question text -> the model's own episode; only these questions are shown. None: all are.
+
+        Raises:
+            ConfigError: the source does not exist.
+        """
+        raise ConfigError(f"environment {config.environment} has no examples from {source!r}; take demonstrations or own")
+
+    def settings(self, config: RunConfig, examples: int) -> SftConfig:
+        """Return the settings of supervised training on a set of that many examples."""
+        return config.sft
+
+    def start_sources(self, config: RunConfig) -> tuple[str, ...]:
+        """Return the names of the sources of examples that a training begins with."""
+        return ("demonstrations",)
+
+    def start_parts(self, config: RunConfig, digest: str) -> Mapping[str, object] | None:
+        """Collect the environment's parts of the key of the start; None if a training begins without one."""
+        return None
+
+    def train_parts(self, config: RunConfig) -> Mapping[str, object]:
+        """Collect everything beside the corpus that decides which questions are trained on; part of a training's key."""
+        return {}
+
+    def training_questions(self, environment: Opened, config: RunConfig, questions: Sequence[Question]) -> list[Question]:
+        """Return the questions to train on: `questions`, or some of them replaced."""
+        return select_questions(questions, config.train.limit)
