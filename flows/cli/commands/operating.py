@@ -1,4 +1,4 @@
-"""Commands that run flows, and that look after an installation."""
+"""Commands that run flows and look after an installation."""
 
 import itertools
 from collections.abc import Sequence
@@ -23,7 +23,10 @@ FLOW_NAMES = ("train-and-eval", "train-planner", "evaluate", "nightly", "reindex
 @click.option("--here", is_flag=True, help="Run in this process even if `slmsearch up` has a worker.")
 @LIVE
 def run(session: Session, flow: str, here: bool, live: bool) -> None:
-    """Run a flow: on the worker of `slmsearch up` where one is up, else in this process."""
+    """Run a flow, on the worker of `slmsearch up` if any.
+
+    Without a worker the flow runs in this process.
+    """
     from flows.cli.text import render_result
 
     if live and not flow.startswith("train-"):
@@ -38,7 +41,10 @@ def run(session: Session, flow: str, here: bool, live: bool) -> None:
 @command(cli, "reindex")
 @click.option("--here", is_flag=True, help="Run in this process even if `slmsearch up` has a worker.")
 def reindex(session: Session, here: bool) -> None:
-    """Validate, build the index version of the configured corpus and make it the current one."""
+    """Validate the corpus and rebuild the current index.
+
+    Builds the index version of the configured corpus and makes it the current one.
+    """
     result = session.run("reindex", here)
     session.finish(result, f"index {result['index_key']} of corpus {result['data_digest']} is current")
 
@@ -47,9 +53,9 @@ def reindex(session: Session, here: bool) -> None:
 @option("--port", type=click.IntRange(1, 65535), default=4200, help="Port of Prefect.")
 @option("--mlflow-port", type=click.IntRange(1, 65535), default=5000, help="Port of MLflow.")
 def up(session: Session, port: int, mlflow_port: int) -> None:
-    """Start Prefect, MLflow, pool, limits, deployments and a worker; Ctrl-C stops them all.
+    """Start Prefect, MLflow and a worker; Ctrl-C stops them.
 
-    Runs of the deployments take the settings given here as their defaults.
+    Also creates the work pool, limits and deployments. Runs of the deployments take the settings given here as their defaults.
     """
     from flows.ops.up import serve
 
@@ -61,9 +67,9 @@ def up(session: Session, port: int, mlflow_port: int) -> None:
 @command(cli, "init")
 @click.argument("folder", type=FOLDER, default=".")
 def init(session: Session, folder: Path) -> None:
-    """Write a small project into FOLDER: settings.yaml, .env.example, prefect.yaml, README.md.
+    """Write a small project into FOLDER.
 
-    Nothing is written where one of them is there already.
+    The files are settings.yaml, .env.example, prefect.yaml and README.md. The command writes nothing if one of them exists.
     """
     from slmsearch.errors import ConfigError
     from slmsearch.package_data import package_data
@@ -82,7 +88,7 @@ def init(session: Session, folder: Path) -> None:
 @command(cli, "config")
 @click.option("--presets", is_flag=True, help="List the presets that --config takes by name.")
 def config(session: Session, presets: bool) -> None:
-    """Print every setting as it is resolved; secrets are masked."""
+    """Print every resolved setting, secrets masked."""
     import yaml
 
     from flows.runtime.settings import masked, preset_files
@@ -96,13 +102,13 @@ def config(session: Session, presets: bool) -> None:
 
 
 def first_comment(path: Path) -> str:
-    """Return the first sentence of the comment that a file begins with."""
+    """Return the first sentence of the comment at the start of a file."""
     lines = itertools.takewhile(lambda line: line.startswith("#"), path.read_text(encoding="utf-8").splitlines())
     return " ".join(line.lstrip("# ") for line in lines).partition(". ")[0].rstrip(".")
 
 
 SHOWN = 3
-"""Things that housekeeping names of each kind; `--json` names all."""
+"""Items that housekeeping names of each kind; `--json` names all."""
 
 
 @command(ops, "deploy")
@@ -113,9 +119,9 @@ SHOWN = 3
     help="JSON of how the pool starts a flow run, such as deployments/kubernetes/base-job-template.json.",
 )
 def deploy(session: Session, pool_type: str, base_job_template: Path | None) -> None:
-    """Make pool, limits and deployments at the Prefect server that PREFECT_API_URL names.
+    """Create pool, limits and deployments in Prefect.
 
-    Runs of the deployments take the settings given here as their defaults.
+    PREFECT_API_URL names the server. Runs of the deployments take the settings given here as their defaults.
     """
     from flows.ops.deploying import deploy_flows
     from flows.runtime.api import require_api
@@ -133,7 +139,10 @@ def deploy(session: Session, pool_type: str, base_job_template: Path | None) -> 
 @option("--limit", type=click.IntRange(0), default=0, help="Flow runs at a time; 0 takes any number.")
 @click.option("--check", is_flag=True, help="Only say whether the worker of this name reports; start nothing.")
 def worker(session: Session, name: str | None, limit: int, check: bool) -> None:
-    """Run what is submitted to the pool; SIGTERM and Ctrl-C cancel its flow runs and wait for them."""
+    """Run the flow runs of the work pool.
+
+    SIGTERM and Ctrl-C cancel its flow runs and wait for them.
+    """
     from flows.ops.worker import check_worker, serve_worker, worker_name
     from flows.runtime.api import require_api
 
@@ -151,9 +160,10 @@ def worker(session: Session, name: str | None, limit: int, check: bool) -> None:
 @click.option("--fix", is_flag=True, help="Do what is safe: nothing is lost by it.")
 @click.option("--strict", is_flag=True, help="Fail on warnings, too.")
 def doctor(session: Session, fix: bool, strict: bool) -> None:
-    """Look for what will break a run or let others in: versions, servers, limits, pools, disk, leftovers; each with its remedy.
+    """Find problems of the installation and their remedies.
 
-    Exit code 1 where anything is an error. Training itself is checked by its own pre-flight.
+    Checks versions, servers, limits, pools, disk, leftovers, and whether others can get in. Exit code 1 if there is an error. The preflight
+    of a training checks the training itself.
     """
     from flows.ops.doctor.checks import examine, render
     from flows.ops.doctor.collect import look, remove_leftovers
@@ -170,9 +180,10 @@ def doctor(session: Session, fix: bool, strict: bool) -> None:
 
 @command(ops, "reconcile")
 def reconcile(session: Session) -> None:
-    """End what shows as running and is not, in Prefect and in MLflow, and say why.
+    """End runs that show as running but are not.
 
-    `slmsearch up` does it all the time, the deployment `reconcile` every night. Run it before a worker of your own is started.
+    Does so in Prefect and in MLflow, and says why. `slmsearch up` does it all the time, the deployment `reconcile` every night. Run it
+    before you start a worker of your own.
     """
     from flows.runtime.api import prefect_api
 
@@ -189,9 +200,10 @@ def reconcile(session: Session) -> None:
 @option("--older-than", type=click.FloatRange(min=0), default=14.0, help="Days that must have passed since.")
 @option("--keep-versions", type=click.IntRange(0), default=3, help="Newest versions of each model that stay.")
 def housekeeping(session: Session, deed: bool, older_than: float, keep_versions: int) -> None:
-    """Say what nothing needs any more, and take it away with --apply: checkpoints, corpora, indexes, evaluations, trainings, traces, runs.
+    """List data that nothing needs; --apply deletes it.
 
-    Never what a champion (any alias), CURRENT, a live run or the configuration needs, with all they were made from.
+    Covers checkpoints, corpora, indexes, evaluations, trainings, traces and runs. It keeps what a champion (any alias), CURRENT, a live run
+    or the configuration needs, with everything these were made from.
     """
     from tasks.housekeeping import Rules, carry_out, plan
 
