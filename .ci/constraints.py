@@ -1,12 +1,10 @@
 """Resolve the dependencies of pyproject.toml anew and write the pins: `make constraints`.
 
-Writes constraints.txt, which `make install` reads, and the same list into `[tool.uv]`, which `uv run` reads. It holds one
-version of a package for Linux and macOS and for every Python that pyproject.toml admits, and takes all extras into account
-although only `dev`, `production` and `verifiers` are written down. `gpu` and `verifiers` exclude each other: what they want in different
-versions is pinned for neither.
+Writes constraints.txt, the one list of pins. It holds one version of a package for Linux and macOS and for every Python that pyproject.toml
+admits, and takes all extras into account although only `dev`, `production` and `verifiers` are written down. `gpu` and `verifiers` exclude
+each other: what they want in different versions is pinned for neither.
 """
 
-import re
 import subprocess
 import sys
 import tempfile
@@ -19,7 +17,6 @@ HEADER = """\
 # Written by `make constraints`, never by hand. Packages that torch itself pins per platform (CUDA, triton) are left out.
 """
 PINNED_BY_TORCH = ("nvidia-", "cuda-", "triton")
-BLOCK = re.compile(r"(?<=^constraint-dependencies = \[\n).*?(?=^\]$)", re.MULTILINE | re.DOTALL)
 
 
 def compile_pins(uv: str, folder: Path, extras: list[str], within: list[str]) -> list[str]:
@@ -34,13 +31,13 @@ def compile_pins(uv: str, folder: Path, extras: list[str], within: list[str]) ->
 
 
 def main() -> None:
-    """Compile everything together, then what is to be pinned within that, and write both places."""
+    """Compile everything together, then what is to be pinned within that, and write them."""
     uv = sys.argv[1]
     pyproject = (ROOT / "pyproject.toml").read_text()
     extras = list(tomllib.loads(pyproject)["project"]["optional-dependencies"])
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        (folder / "pyproject.toml").write_text(BLOCK.sub("", pyproject))
+        (folder / "pyproject.toml").write_text(pyproject)
         everything = compile_pins(uv, folder, [extra for extra in extras if extra != "verifiers"], [])
         within = compile_pins(uv, folder, ["dev", "production"], everything)
         pins = compile_pins(uv, folder, ["dev", "production", "verifiers"], within)
@@ -51,7 +48,6 @@ def main() -> None:
     if twice := {name for name in names if names.count(name) > 1}:
         sys.exit(f"constraints: {', '.join(sorted(twice))} would need a version per platform; bound them in pyproject.toml")
     (ROOT / "constraints.txt").write_text(HEADER + "".join(f"{pin}\n" for pin in pins))
-    (ROOT / "pyproject.toml").write_text(BLOCK.sub("".join(f'    "{pin}",\n' for pin in pins), pyproject))
     print(f"constraints: {len(pins)} packages pinned")
 
 

@@ -26,7 +26,12 @@ DESCRIBED = {
     "slmsearch.judge.exact:RULES_VERSION": ("judge/exact", "judge/typed", "judge/values"),
     "slmsearch.judge.llm:CACHE_VERSION": ("judge/prompt", "judge/reply"),
     "slmsearch.training.job:CONTROL_VERSION": ("environments/searcher/demonstrations", "training/teach"),
-    "slmsearch.training.job:TRAINING_VERSION": ("training/grpo", "training/rollout_bridge", "training/training_run"),
+    "slmsearch.training.job:TRAINING_VERSION": (
+        "training/grpo",
+        "training/grpo_settings",
+        "training/rollout_bridge",
+        "training/training_run",
+    ),
     "slmsearch.training.job:START_VERSION": ("training/teach",),
     "slmsearch.environments.planner.plan_prompt:PLAN_PROMPT_VERSION": ("environments/planner/plan_prompt",),
     "slmsearch.environments.planner.problem_sources:PROBLEMS_VERSION": (

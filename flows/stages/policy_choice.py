@@ -2,8 +2,9 @@
 
 from flows.runtime.servers import Say
 from slmsearch.config import RunConfig
-from slmsearch.environments.registry import environment_of
+from slmsearch.environments.registry import all_baselines, environment_of
 from slmsearch.environments.searcher.searcher_environment import SearcherEnvironment
+from slmsearch.errors import ConfigError
 from slmsearch.evaluate.policies import TRAINED, UNTRAINED, PolicySpec, parse_policy
 from slmsearch.models.known import path_of
 from tasks.promotion import champion_policy, find_champion
@@ -37,4 +38,7 @@ def choose_searcher_policy(config: RunConfig, policy: str | None, say: Say) -> P
             model = config.policy.model
             say(f"nothing was promoted yet, so the untrained {model} answers; `slmsearch run train-and-eval` trains a champion")
         return spec
-    return parse_policy(path_of(policy, config.paths.data_dir), config.policy, SearcherEnvironment.controls.baselines)
+    own = SearcherEnvironment.controls.baselines
+    if policy in all_baselines() and policy not in own:
+        raise ConfigError(f"policy {policy!r} cannot search; give champion, untrained, a path, or openai:MODEL@URL")
+    return parse_policy(path_of(policy, config.paths.data_dir), config.policy, own)

@@ -21,7 +21,7 @@ def environment_of(config: RunConfig) -> type[Environment]:
     """Find the configured environment.
 
     Raises:
-        ConfigError: there is none of that name.
+        ConfigError: no environment has that name.
     """
     return find_environment(config.environment)
 
@@ -31,7 +31,7 @@ def find_environment(name: str) -> type[Environment]:
     """Find an environment: a name of the registry, or `module:Class`.
 
     Raises:
-        ConfigError: there is none, or what is there is no `Environment`.
+        ConfigError: there is none, or the object is not an `Environment`.
     """
     module, _, attribute = BUILT_IN.get(name, name).partition(":")
     known = f"{', '.join(BUILT_IN)}, or MODULE:CLASS of your own"
@@ -42,21 +42,26 @@ def find_environment(name: str) -> type[Environment]:
     except (ImportError, AttributeError) as error:
         raise ConfigError(f"environment {name!r} cannot be imported ({error}); give {known}") from error
     if not (isinstance(found, type) and issubclass(found, Environment)):
-        raise ConfigError(f"environment {name!r} is no slmsearch.episodes.environment.Environment; give {known}")
+        raise ConfigError(f"{name!r} is not a subclass of slmsearch.episodes.environment.Environment; give {known}")
     return found
 
 
+def all_baselines() -> set[str]:
+    """Return the names of the baselines of all built-in environments."""
+    return {baseline for name in BUILT_IN for baseline in find_environment(name).controls.baselines}
+
+
 def collect_source(config: CorpusConfig, recorded: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Collect again what a corpus was hashed from, as the environment that made it did; None where that cannot be known now.
+    """Collect again the parts that a corpus was hashed from, as the environment that made it did; None if they cannot be known now.
 
     Args:
         config: recorded settings of the corpus.
-        recorded: what was collected when it was made.
+        recorded: parts that were collected when the corpus was made.
     """
     found = (find_environment(name).data.collect_again(config, recorded) for name in BUILT_IN)
     return next((parts for parts in found if parts is not None), None)
 
 
 def is_remote(config: RunConfig) -> bool:
-    """Say whether the configured data come from the Hub."""
+    """Return whether the configured data come from the Hub."""
     return any(source is not None and source.startswith(HUB_PREFIX) for source in environment_of(config).data.sources(config).values())

@@ -1,8 +1,8 @@
 """Chat templates to token ids, piece by piece.
 
-Template text and contents are tokenised apart: special and added tokens written inside a question or a tool result stay plain text,
-and the ids between two turns depend on nothing the policy sampled. Works with every template that prints contents
-unchanged; `ChatRenderer` checks that when it is made.
+Template text and contents are tokenised separately: special and added tokens written inside a question or a tool result stay plain text,
+and the ids between two turns do not depend on sampled text. Every template works that prints contents unchanged; `ChatRenderer` checks
+this in its constructor.
 """
 
 import re
@@ -21,19 +21,19 @@ from slmsearch.foreign import cause_of
 _MARK = "\u2063{}\u2063"
 """Invisible separators around a number stand for a content while the template is rendered."""
 _TAG = re.compile(r"<[^<>\s]+>|\[/?\w+\]")
-"""What looks like markup in a template's own text."""
+"""Pattern of markup in a template's own text."""
 CUT = "\n(cut off: no room is left for the rest)"
-"""Ends a tool result that was shortened."""
+"""End of a tool result that was shortened."""
 MIN_SHOWN = 16
-"""Tokens of a tool result that are worth showing; with room for fewer the episode ends."""
+"""Smallest number of tokens of a tool result that is shown; with room for fewer the episode ends."""
 REMEMBERED = 4096
-"""Texts whose ids are kept."""
+"""Number of texts whose ids are kept."""
 RESERVED = 16
 """Tokens that a shortened tool result leaves for the turn: enough for an answer."""
 
 
 class ChatRenderer:
-    """Encodes prompts and the context between turns with one tokenizer's chat template."""
+    """An encoder of prompts and of the context between turns, with one tokenizer's chat template."""
 
     def __init__(self, tokenizer: Any, tool_role: str = "tool") -> None:
         """Check the template once.
@@ -54,20 +54,20 @@ class ChatRenderer:
         self.tool_role = tool_role
         closing, self._between = self._render_between()
         self.end_id: int = closing
-        """The token with which the template ends an assistant message."""
+        """Token with which the template ends an assistant message."""
         self.end_ids = {closing, tokenizer.eos_token_id}
         """Tokens with which the policy ends a turn."""
         before, after = self._between
         self._between_ids = self._encode(before), self._encode(after)
         self._known: dict[str, tuple[int, ...]] = {}
-        """Ids of texts, the oldest first; the same results are fed again and again."""
+        """Ids of texts, the oldest first; the same results occur again and again."""
         own = set(_TAG.findall("".join(self._between)))
         added = {token.content for token in tokenizer.added_tokens_decoder.values()}
         self._markers = [marker for marker in sorted(own | added) if len(marker) > 1 and marker.strip()]
         self._added = frozenset(tokenizer.added_tokens_decoder)
 
     def encode_prompt(self, messages: Sequence[Message]) -> tuple[int, ...]:
-        """Encode the opening messages, up to where the policy begins to write.
+        """Encode the opening messages, up to the first position of the policy's text.
 
         Raises:
             ModelError: the template refuses a role, or does not print the last message.
@@ -93,21 +93,21 @@ class ChatRenderer:
         return [ids[key] for key in keys]
 
     def encode_result(self, result: str) -> tuple[int, ...]:
-        """Encode what stands between an end-of-turn token and the policy's next turn."""
+        """Encode the text between an end-of-turn token and the policy's next turn."""
         before, after = self._between_ids
         return (*before, *self.untrusted_ids(result), *after)
 
     def encode_context(self, last_id: int | None, result: str | None, room: int) -> tuple[tuple[int, ...], str | None]:
-        """Encode what is fed before a turn.
+        """Encode the context of a turn.
 
         Args:
-            last_id: last id of the turn before; where it is not the end-of-turn token the context begins with that.
-            result: the tool result; None before the first turn, where nothing is fed.
+            last_id: last id of the previous turn; if it is not the end-of-turn token, the context begins with that token.
+            result: the tool result; None before the first turn, which has no context.
             room: tokens that context and turn may have together.
 
         Returns:
-            The ids, and the result as shown where it was shortened to leave `RESERVED` tokens for the turn. Where fewer than `MIN_SHOWN`
-            of its tokens could be shown nothing is shortened, and the context may be longer than `room`.
+            The ids, and the result as shown if it was shortened to leave `RESERVED` tokens for the turn. If fewer than `MIN_SHOWN` of its
+        tokens could be shown, it is not shortened, and the context may be longer than `room`.
         """
         if result is None:
             return (), None
@@ -125,13 +125,13 @@ class ChatRenderer:
         return (*closing, *before, *kept, *note, *after), shown
 
     def untrusted_ids(self, text: str) -> tuple[int, ...]:
-        """Encode text of a question or a tool result: nothing in it becomes a special or added token, or the template's own markup."""
+        """Encode text of a question or a tool result; no part of it becomes a special or added token, or the template's own markup."""
         if text not in self._known:
             self.prepare([text])
         return self._known[text]
 
     def prepare(self, texts: Iterable[str]) -> None:
-        """Encode untrusted texts together, which takes all cores, so that each is known when it is asked for."""
+        """Encode untrusted texts together on all cores, and keep their ids for later calls."""
         new = [text for text in dict.fromkeys(texts) if text not in self._known]
         pieces = [self._pieces(text) for text in new]
         flat = list(chain(*pieces))
@@ -144,7 +144,7 @@ class ChatRenderer:
         self._known |= made
 
     def _pieces(self, text: str) -> list[str]:
-        """Cut a text behind the first character of every marker, so that no piece holds a whole one."""
+        """Cut a text behind the first character of every marker, so that no piece holds a whole marker."""
         cuts = {0, len(text)}
         for marker in self._markers:
             start = text.find(marker)
@@ -167,22 +167,22 @@ class ChatRenderer:
         return _ids_with(self.tokenizer, frozenset(text[-1] for text in stop)) if stop else frozenset()
 
     def stop_length(self, ids: Sequence[int], stop: Sequence[str]) -> int | None:
-        """Find where a turn stops: how many of its ids it takes to complete a stop text outside of `<think>`, or None."""
+        """Return how many ids of a turn complete a stop text outside of `<think>`, or None."""
         if not self.is_stopped(ids, stop):
             return None
         completing = self.completing_ids(stop)
         return next((n for n, i in enumerate(ids, 1) if i in completing and self.is_stopped(ids[:n], stop)), len(ids))
 
     def is_stopped(self, ids: Sequence[int], stop: Sequence[str]) -> bool:
-        """Say whether a turn holds a stop text outside of `<think>`."""
+        """Return whether a turn holds a stop text outside of `<think>`."""
         text = after_thinking(self.decode(ids))
         return any(mark in text for mark in stop)
 
     def _plain_ids(self, piece: str, ids: list[int]) -> list[int]:
         if self._added.isdisjoint(ids) or not piece.strip():
             return ids
-        # A normaliser can make a marker of what is none (`<|END|>` of `<|end|>` in lower case): then every character goes by itself.
-        # Added tokens of a single character, or of spaces alone, stay: they mark nothing.
+        # A normaliser can turn other text into a marker (`<|END|>` into `<|end|>`): then every character is encoded by itself.
+        # Added tokens of a single character, or of spaces alone, stay: they are no markup.
         return [i for character in piece for i in self._encode(character, split_special_tokens=True)]
 
     def _encode(self, text: str, **settings: Any) -> list[int]:
@@ -230,10 +230,10 @@ def longest_prompt(prompts: Iterable[Sequence[Message]], renderer: ChatRenderer)
 
 
 def require_context(model: Any, tokens: int, what: str, remedy: str) -> None:
-    """Refuse `tokens` of something that do not fit into the context of a loaded model; one that names no length takes everything.
+    """Check that `tokens` fit into the context of a loaded model; a model that names no length takes any number.
 
     Raises:
-        ContextError: the context is shorter; `remedy` says what to do beside taking another model.
+        ContextError: the context is shorter; `remedy` names a remedy beside another model.
     """
     config = getattr(model, "config", None)
     length = getattr(config.get_text_config(), "max_position_embeddings", None) if config is not None else None

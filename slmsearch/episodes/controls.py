@@ -1,4 +1,4 @@
-"""Controls of an environment: policies and questions that a trained policy is measured beside."""
+"""Controls of an environment: policies and questions that a trained policy is compared with."""
 
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, Generic, TypeVar
@@ -9,38 +9,38 @@ from slmsearch.episodes.sampler import Sampler
 from slmsearch.errors import ConfigError
 
 Opened = TypeVar("Opened")
-"""The environment, opened."""
+"""Type of the opened environment."""
 
 
 class Controls(Generic[Opened]):
-    """What results are compared with; by default nothing but the untrained policy."""
+    """Comparisons of an environment; by default only the untrained policy."""
 
     baselines: ClassVar[tuple[str, ...]] = ()
-    """Policies without a model."""
+    """Names of policies without a model."""
     reference: ClassVar[str] = ""
-    """The baseline that a trained policy is compared with as well."""
+    """Baseline that a trained policy is also compared with."""
     derived: ClassVar[tuple[str, ...]] = ()
-    """Controls that are made of the trained policy's episodes and played after it."""
+    """Controls that are derived from the trained policy's episodes and played after it."""
     has_sft: ClassVar[bool] = False
-    """Supervised training that goes on as long as GRPO did is a control (`control`)."""
+    """True if a control is supervised training for as long as GRPO took (`control`)."""
     reward_kind: ClassVar[str] = ""
-    """Setting whose value `task` asks for the real reward where another one is a control; empty: there is none."""
+    """Setting that selects a control's reward; its value `task` is the real reward. Empty: there is no such control."""
 
     def evaluated(self, config: RunConfig) -> tuple[str, ...]:
-        """Name the policies that are evaluated beside the trained one."""
+        """Return the names of the policies that are evaluated beside the trained one."""
         return self.baselines
 
     def sampler(self, environment: Opened, name: str, questions: Sequence[Question], written: Mapping[str, str]) -> Sampler:
-        """Make a policy without a model, one of `baselines` or `derived`, for these questions.
+        """Make the sampler of a policy without a model, one of `baselines` or `derived`, for these questions.
 
         Args:
-            environment: it plays.
+            environment: plays the questions.
             name: of the policy.
             questions: to be played.
-            written: the first message to each question id in the evaluation that a derived control is made of.
+            written: question id -> first message in the evaluation that a derived control is made from.
 
         Raises:
-            ConfigError: there is no such policy.
+            ConfigError: the policy does not exist.
         """
         raise ConfigError(f"there is no baseline {name!r}; use one of: {', '.join(self.baselines) or 'none'}")
 
@@ -48,10 +48,10 @@ class Controls(Generic[Opened]):
         """Make the twins of questions for a view of `evaluate.views`.
 
         Raises:
-            ConfigError: the environment has none.
+            ConfigError: the environment has no twins.
         """
         raise ConfigError("this environment has no twins of its questions: leave evaluate.views at whole")
 
     def has_reader(self, config: RunConfig) -> bool:
-        """Say whether the policy is compared with its own model without searching: from memory, and as a reader."""
+        """Return whether the policy is compared with its own model without searching: from memory, and as a reader."""
         return False

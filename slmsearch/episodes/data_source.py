@@ -1,4 +1,4 @@
-"""What an environment is played on: questions, and the corpus or whatever else stands behind them."""
+"""Data of an environment: questions, and the corpus or any other source behind them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -13,16 +13,16 @@ from slmsearch.errors import ConfigError, TrainingError
 
 
 class DataSource:
-    """The data of an environment; by default the questions of `corpus.questions`, without pages."""
+    """Data of an environment; by default the questions of `corpus.questions`, without pages."""
 
     label: ClassVar[str] = "questions"
-    """What the data are, in a word."""
+    """Name of the data, in one word."""
     code: ClassVar[tuple[str, ...]] = ("corpus",)
-    """Packages of `slmsearch` whose code decides what `check` finds."""
+    """Packages of `slmsearch` whose code decides the result of `check`."""
     unused: ClassVar[tuple[str, ...]] = ("searcher.", "planner.", "reward.", "control.")
-    """Beginnings of settings that mean nothing to the environment."""
+    """Prefixes of settings that the environment ignores."""
     output: ClassVar[str] = ""
-    """Folder in the data directory in which a finished run is laid out as one directory; empty: it is not."""
+    """Folder in the data directory in which a finished run is laid out as one directory; empty: no such folder."""
 
     def sources(self, config: RunConfig) -> dict[str, str | None]:
         """Return the configured files and data sets by setting; None where data are generated."""
@@ -40,11 +40,11 @@ class DataSource:
         return read_questions(config.corpus.questions)
 
     def key_parts(self, config: RunConfig) -> Mapping[str, object] | None:
-        """Collect everything that decides what the data are; None where that cannot be known without loading them."""
+        """Collect everything that decides the data; None if that requires loading them."""
         return None
 
     def collect_again(self, config: CorpusConfig, recorded: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Collect a key's parts from recorded settings, to compare them with `recorded`; None where those are not of this source."""
+        """Collect a key's parts from recorded settings, to compare them with `recorded`; None if those are of another source."""
         return None
 
     def build(
@@ -54,13 +54,13 @@ class DataSource:
         skipped: list[Skipped] | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> str:
-        """Materialise the data as a corpus and return its digest; a corpus that is there already is found.
+        """Materialise the data as a corpus, unless it exists, and return its digest.
 
         Args:
             config: run.
             corpora_dir: directory of all corpora.
             skipped: takes the files that could not be read.
-            progress: told how many files were read, and of how many.
+            progress: receives the number of files read, and their total.
 
         Raises:
             CorpusError: a source is missing or broken, or the corpus cannot be written.
@@ -73,27 +73,27 @@ class DataSource:
         return {"ok": True, "findings": []}
 
     def describe(self, config: RunConfig) -> str:
-        """Return where the data come from: the first configured source, else the environment's name."""
+        """Return the source of the data: the first configured source, else the environment's name."""
         return next((source for source in self.sources(config).values() if source), config.environment)
 
     def index_key(self, config: RunConfig, digest: str) -> str:
-        """Name the index version that a corpus is played with; empty where there is none."""
+        """Return the name of the index version of a corpus; empty without an index."""
         return ""
 
     def fresh(self, config: RunConfig, seed: int, pages: int, questions: int) -> RunConfig:
-        """Return the configuration of data that nobody has seen, for a nightly run; by default the data stay the same."""
+        """Return the configuration of unseen data for a nightly run; by default the data stay the same."""
         return config
 
     def servers(self, config: RunConfig) -> Mapping[str, bool]:
-        """Return the beginnings of settings with addresses and secrets, those of policy and judge apart: does playing use such a server?"""
+        """Return prefixes of settings with addresses and secrets, except policy and judge, and whether playing uses such a server."""
         return {"planner.": False, "retrieval.": False, "sandbox.": False}
 
 
 def select_questions(questions: Sequence[Question], limit: int) -> list[Question]:
-    """Take the questions to train on: the first `limit` questions (0: all), leaving out those whose text came before.
+    """Select the questions to train on: the first `limit` questions (0: all), without repeated texts.
 
     Raises:
-        TrainingError: there are none.
+        TrainingError: no question is left.
     """
     unique: dict[str, Question] = {}
     for question in questions:

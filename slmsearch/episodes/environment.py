@@ -1,4 +1,4 @@
-"""An environment: what a policy plays, and how its episodes are graded.
+"""An environment, which a policy plays and which grades the episodes.
 
 Training, evaluation, flows and tracking know an environment by this class and its three further parts, each with a default: its data
 (`data_source.py`), its supervised training (`teaching.py`) and its controls (`controls.py`). docs/environments.md shows a whole one.
@@ -30,18 +30,18 @@ NO_TOKEN_LIMIT = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How long an episode may get; what memory and trainer must hold."""
+    """Limits of an episode's length, for memory and trainer."""
 
     max_turn_tokens: int
     max_episode_tokens: int
     """Tokens after the prompt, tool results included."""
     tool_role: str = "tool"
     settings: tuple[str, ...] = ()
-    """Names of the settings that say so, that of the whole episode first."""
+    """Names of the settings with these limits, that of the whole episode first."""
     max_result_chars: int = 0
-    """Characters of the longest tool result; 0 where there is none."""
+    """Characters of the longest tool result; 0 if there are no tool results."""
     max_example_tokens: int | None = None
-    """Tokens of an example of supervised training, prompt included; None: what the policy may write is what it is shown."""
+    """Tokens of an example of supervised training, prompt included; None: the limits of the policy's own episodes hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,33 +51,33 @@ class Check:
     name: str
     passed: bool
     found: str
-    """What was measured, in one line."""
+    """Finding of the check, in one line."""
     remedy: str = ""
-    """What to do where it has not passed."""
+    """Remedy if it has not passed."""
 
 
 class BaseUser(Protocol):
-    """Samples from the policy's base, with the adapter disabled."""
+    """A component that samples from the policy's base, with the adapter disabled."""
 
     def sample_with(self, open_base: Callable[[], AbstractContextManager[Sampler]]) -> None:
-        """Take what opens a sampler over the frozen base."""
+        """Bind the function that opens a sampler over the frozen base."""
         ...
 
 
 class Environment(ABC):
-    """What can be trained and evaluated."""
+    """An environment that a policy can be trained and evaluated in."""
 
     name: ClassVar[str]
-    """Stands in names: of the registered model, of files and of tags."""
+    """Name of the environment, and part of the names of the registered model, of files and of tags."""
     does: ClassVar[str] = "was trained on questions of its own"
-    """What a model of it does, for its card."""
+    """Description of a trained model's skill, for its card."""
     tool_names: ClassVar[tuple[str, ...]] = ()
-    """Calls that an episode may hold."""
+    """Names of the calls that an episode may hold."""
     data: ClassVar[DataSource] = DataSource()
     teaching: ClassVar[Teaching[Any]] = Teaching()
     controls: ClassVar[Controls[Any]] = Controls()
     base_user: BaseUser | None = None
-    """What samples from the policy's base while episodes are completed; None: nothing does."""
+    """Component that samples from the policy's base while episodes are completed; None: there is none."""
 
     def __init__(self, config: RunConfig, judge: Judge) -> None:
         """Bind settings and judge."""
@@ -96,21 +96,21 @@ class Environment(ABC):
     @classmethod
     @abstractmethod
     def key_parts(cls, config: RunConfig, index_key: str) -> Mapping[str, object]:
-        """Collect what decides how it is played and graded; part of every evaluation and training key."""
+        """Collect everything that decides how it is played and graded; part of every evaluation and training key."""
 
     @classmethod
     def open(cls, config: RunConfig, digest: str | None = None, index_key: str | None = None) -> Self:
-        """Open what it is played with, by default the judge alone; without digest and index version they are built or looked up."""
+        """Open its resources, by default the judge alone; without digest and index version these are built or looked up."""
         return cls(config, make_judge(config.judge, config.paths.data_dir))
 
     def play(self, questions: Sequence[Question], sampler: Sampler, sampling: Sampling) -> list[Episode]:
-        """Let the policy play every question once, as far as it goes by itself; by default it answers in one message."""
+        """Let the policy play every question once, as far as it can alone; by default it answers in one message."""
         prompts = [self.opening(self.config, question.question) for question in questions]
         room = self.limits.max_episode_tokens
         return play_one_turn(questions, prompts, sampler, sampling, room, lambda text: (text.strip(), bool(text.strip())))
 
     def complete(self, questions: Sequence[Question], episodes: Sequence[Episode]) -> list[Episode]:
-        """Do what is left when the policy's weights are given back."""
+        """Complete the episodes after the policy's weights are released."""
         return list(episodes)
 
     def score(self, question: Question, episode: Episode, correct: bool, draw: float) -> Reward:
@@ -118,7 +118,7 @@ class Environment(ABC):
         return Reward(float(correct), {"correct": float(correct)})
 
     def measure(self, question: Question, episode: Episode) -> Measures:
-        """Measure what tables show of an episode beside its reward."""
+        """Measure further numbers of an episode, for tables."""
         return Measures()
 
     def grade(
@@ -132,15 +132,15 @@ class Environment(ABC):
         return grade_episodes(questions, episodes, self.judge, self.score, self.measure, verdicts, draws)
 
     def checks(self, renderer: ChatRenderer) -> Iterable[Check]:
-        """Check what is particular to it before a training, before anything is played."""
+        """Run the environment's own checks before training, before any episode."""
         return ()
 
     def check_rows(self, rows: Sequence[EpisodeRow]) -> Iterable[Check]:
-        """Check the preflight's rows for what is particular to it."""
+        """Run the environment's own checks of the preflight's rows."""
         return ()
 
     def changed(self, settings: Mapping[str, object]) -> Self:
-        """Return the same with other settings, by their dotted names."""
+        """Return a copy with other settings, by their dotted names."""
         same = copy(self)
         same.config = self.config.changed(settings)
         same.limits = self.limits_of(same.config)
@@ -160,7 +160,7 @@ def without_token_limits(environment: AnyEnvironment) -> AnyEnvironment:
 
 
 def with_task_reward(environment: AnyEnvironment) -> AnyEnvironment:
-    """Return an environment with the real reward, where the configured one is a control."""
+    """Return an environment with the real reward, where the configured reward is a control."""
     setting = environment.controls.reward_kind
     return environment.changed({setting: "task"}) if setting else environment
 

@@ -5,7 +5,7 @@ Layout of the token ids, with the mask that training uses (1 = the policy wrote 
     prompt_ids | sampled 1 | context 2 | sampled 2 | context 3 | sampled 3
        (none)  |   1 1 1   |   0 0 0   |   1 1 1   |   0 0 0   |   1 1 1
 
-`context k` is what the template and the tool result put between two turns. An episode never ends on a context token.
+`context k` holds the template's and the tool result's tokens between two turns. An episode never ends on a context token.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from enum import StrEnum
 
 
 class StopReason(StrEnum):
-    """Why an episode ended."""
+    """Reason why an episode ended."""
 
     ANSWERED = "answered"
     """The policy wrote an answer."""
@@ -22,7 +22,7 @@ class StopReason(StrEnum):
     MAX_TOKENS = "max_tokens"
     """A turn was cut off, or the episode reached its token or time limit."""
     MALFORMED = "malformed"
-    """A turn held neither a call nor an answer, and, where that is told, the one before it did not either."""
+    """A turn held neither a call nor an answer, and, if the policy gets format feedback, the turn before it did not either."""
     FAILED = "failed"
     """A service broke; the episode is counted and left out, never graded."""
 
@@ -32,16 +32,16 @@ class ToolCall:
     """A parsed call of one tool."""
 
     name: str
-    """`search_pages`, `view_sections` or `read_section`."""
+    """One of `search_pages`, `view_sections` and `read_section`."""
     argument: str
 
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What came back for a call."""
+    """Result of a call."""
 
     text: str
-    """What the policy reads."""
+    """Text that the policy reads."""
     served: bool
     """False when the call could not be served (unknown page, empty query) and `text` says why."""
     page_ids: tuple[str, ...] = ()
@@ -49,14 +49,14 @@ class ToolResult:
     section_ids: tuple[str, ...] = ()
     """Sections listed (view) or read (read)."""
     made: "tuple[CallMade, ...]" = ()
-    """For a program: the calls it made, in order; the texts of their results stay in the sandbox."""
+    """Calls of a program, in order; the texts of their results stay in the sandbox."""
     tokens: int = 0
-    """Tokens read and written to make it, where a model or a worker made it."""
+    """Tokens read and written for it by a model or a worker."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallMade:
-    """A tool call, and what came back."""
+    """A tool call with its result."""
 
     call: ToolCall
     result: ToolResult
@@ -64,35 +64,35 @@ class CallMade:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One assistant message and the tool result, or the word of what is wrong with it, that answers it."""
+    """One assistant message, and the answer to it: a tool result or format feedback."""
 
     text: str
-    """What the policy wrote, without the end-of-turn token."""
+    """Text of the policy, without the end-of-turn token."""
     call: ToolCall | None = None
     answer: str | None = None
     result: ToolResult | None = None
     context_ids: tuple[int, ...] = ()
     """Template and tool-result tokens before this turn (mask 0); empty for the first turn and for served models."""
     sampled_ids: tuple[int, ...] = ()
-    """Tokens the policy wrote (mask 1), the end-of-turn token included where it wrote one; empty for policies that give no ids."""
+    """Tokens the policy wrote (mask 1), with its end-of-turn token if it wrote one; empty for policies without ids."""
     sampled_logprobs: tuple[float, ...] = ()
-    """Log-probability of each sampled id under what it was sampled from, temperature included; may be empty."""
+    """Log-probability of each sampled id under the sampled distribution, temperature included; may be empty."""
     program: str | None = None
-    """Python that the policy wrote in the place of a call."""
+    """Python that the policy wrote instead of a call."""
 
     @property
     def told(self) -> bool:
-        """True if the message was malformed and the result says what is wrong with it."""
+        """True if the message was malformed and the result is format feedback."""
         return self.result is not None and self.call is None and self.program is None
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
-        """The call, or those that the program made."""
+        """The call, or the calls of the program."""
         return (self.call,) if self.call is not None else tuple(made.call for made in self.made)
 
     @property
     def made(self) -> tuple[CallMade, ...]:
-        """The calls that were answered, with their results."""
+        """Answered calls, with their results."""
         if self.result is None:
             return ()
         return (CallMade(self.call, self.result),) if self.call is not None else self.result.made
@@ -100,7 +100,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """One question, played."""
+    """One played question."""
 
     question_id: str
     turns: tuple[Turn, ...]
@@ -120,7 +120,7 @@ class Episode:
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
-        """All tool calls, in order, those that could not be served and those that programs made included."""
+        """All tool calls, in order, including unserved ones and those of programs."""
         return tuple(call for turn in self.turns for call in turn.calls)
 
     @property
@@ -131,7 +131,7 @@ class Episode:
 
     @property
     def num_told(self) -> int:
-        """Malformed messages that were answered with what is wrong with them."""
+        """Number of malformed messages that were answered with format feedback."""
         return sum(turn.told for turn in self.turns)
 
     @property

@@ -1,4 +1,4 @@
-"""Grading episodes: judged, from the moment each has ended, and scored, a row each."""
+"""Grading of episodes: judged from the moment each has ended, and scored, a row each."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,15 +13,15 @@ Score = Callable[[Question, Episode, bool, float], Reward]
 """Question, episode, verdict and a draw from 0 to 1 -> reward."""
 Measure = Callable[[Question, Episode], Measures]
 OnEnd = Callable[[Question, Episode], None]
-"""Is told of an episode as soon as it has ended."""
+"""Callback that receives an episode as soon as it has ended."""
 
 
 @contextmanager
 def judging_ahead(judge: Judge) -> Iterator[OnEnd | None]:
-    """Give what `play_episodes` calls at the end of each episode, so that judging begins while others are still sampled.
+    """Yield the function that `play_episodes` calls at the end of each episode, so that judging begins while others are still sampled.
 
-    `grade_episodes` then waits only for what is left; verdicts and their order are the same. Judges that answer at once have no
-    use for it and get nothing (None). What was begun is dropped where playing breaks off.
+    `grade_episodes` then waits only for the remaining verdicts; verdicts and their order are the same. For judges that answer at once the
+    function is None. An error while playing cancels the judging that has begun.
     """
     if not isinstance(judge, EagerJudge):
         yield None
@@ -39,7 +39,7 @@ def judging_ahead(judge: Judge) -> Iterator[OnEnd | None]:
 
 
 def judge_episodes(questions: Sequence[Question], episodes: Sequence[Episode], judge: Judge) -> list[Verdict]:
-    """Judge played episodes, one verdict each; that of a failed one is its failure."""
+    """Judge played episodes, one verdict each; the verdict of a failed one is its failure."""
     pairs = list(zip(questions, episodes, strict=True))
     asked = [i for i, (_, episode) in enumerate(pairs) if episode.stop_reason is not StopReason.FAILED]
     judged = dict(zip(asked, judge.judge([(pairs[i][0], pairs[i][1].answer) for i in asked]), strict=True))
@@ -57,8 +57,8 @@ def grade_episodes(
 ) -> list[EpisodeRow]:
     """Judge and score played episodes, one row each; failed ones are neither judged nor scored.
 
-    Verdicts are those of `judge_episodes`, None asks for them here. Draws, from 0 to 1 for each episode, are needed only where the reward
-    is random.
+    `verdicts` are those of `judge_episodes`; None judges here. `draws`, from 0 to 1 for each episode, are needed only if the reward is
+    random.
     """
     verdicts = judge_episodes(questions, episodes, judge) if verdicts is None else verdicts
     rows = []

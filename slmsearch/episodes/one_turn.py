@@ -1,4 +1,4 @@
-"""Play episodes of one message: a question, and what the policy writes to it."""
+"""Play episodes of one message: a question, and the policy's reply."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -8,7 +8,7 @@ from slmsearch.episodes.episode import Episode, StopReason, Turn
 from slmsearch.episodes.sampler import Message, SampledTurn, Sampler, Sampling
 
 Read = Callable[[str], tuple[str | None, bool]]
-"""Message -> the answer in it, if it holds one by itself, and whether it is well-formed."""
+"""Message -> its answer, if it holds one by itself, and whether it is well-formed."""
 
 
 def play_one_turn(
@@ -16,7 +16,7 @@ def play_one_turn(
 ) -> list[Episode]:
     """Let the policy write one message of at most `max_tokens` for each question; `read` reads a message that ended.
 
-    The sampler's rows are closed again before this returns.
+    The sampler's rows are closed at the end.
     """
     started, count = time.perf_counter(), len(questions)
     try:

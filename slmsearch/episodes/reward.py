@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Reward:
-    """What an episode is worth."""
+    """Reward of an episode."""
 
     total: float
-    """The sum of the parts."""
+    """Sum of the parts."""
     parts: dict[str, float]
-    """The named parts; an environment gives every episode the same ones, 0.0 where a part does not apply."""
+    """Named parts; an environment gives every episode the same ones, 0.0 where a part does not apply."""

@@ -1,7 +1,7 @@
-"""One evaluated question as a row: everything the tables, the statistics and the failure analysis need of an episode.
+"""One evaluated question as a row: everything that tables, statistics and failure analysis need of an episode.
 
 A row holds no token ids and no tool texts; the episode itself is stored beside it. Rows survive JSON unchanged,
-so that a comparison can be replayed from what was stored.
+so that a comparison can be repeated from stored rows.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from slmsearch.judge.exact import exact_match, f1, is_abstention, typed_match
 
 @dataclass(frozen=True, slots=True)
 class EpisodeRow:
-    """A played and graded question. Of a failed row only the first seven fields, `stop_reason` and `failure` mean anything."""
+    """A played and graded question. In a failed row only the first seven fields, `stop_reason` and `failure` have a meaning."""
 
     question_id: str
     kind: str
@@ -29,12 +29,12 @@ class EpisodeRow:
     gold: str
     answer: str | None
     exact_match: float
-    """SQuAD's, for comparison: 1.0 or 0.0."""
+    """Exact match as in SQuAD, for comparison: 1.0 or 0.0."""
     typed_match: float
-    """What decides by rule: 1.0 or 0.0."""
+    """Match by rule, which decides without a model: 1.0 or 0.0."""
     f1: float
     correct: float
-    """The judge's verdict: 1.0 or 0.0."""
+    """Verdict of the judge: 1.0 or 0.0."""
     abstained: bool
     reward: float
     reward_parts: dict[str, float]
@@ -43,23 +43,23 @@ class EpisodeRow:
     unserved_calls: int
     stop_reason: str
     first_hit: bool | None
-    """The first gold page was among the hits of the first search; None where no gold page is known."""
+    """True if the first gold page was among the hits of the first search; None where no gold page is known."""
     any_hit: bool | None
-    """Every gold page was among the hits of some search; None where no gold page is known."""
+    """True if every gold page was among the hits of some search; None where no gold page is known."""
     gold_read: bool | None
-    """Every gold section was read; None where no gold section is known."""
+    """True if every gold section was read; None where no gold section is known."""
     sampled_tokens: int
     completion_tokens: int
     """Tokens after the prompt, tool results included; for policies that give no ids, those written."""
     seconds: float
     failure_mode: str
-    """Where a wrong episode broke (`FailureMode`); empty for right and failed ones."""
+    """Failure mode of a wrong episode (`FailureMode`); empty for right and failed ones."""
     failure: str
     """`boundary: message` of a failed row; empty otherwise."""
     measured: dict[str, float] = field(default_factory=dict)
-    """Further metrics of the row, under their names in `docs/metrics.md`; what only one of the environments has."""
+    """Further metrics of the row, under their names in `docs/metrics.md`, which only one of the environments has."""
     told_turns: int = 0
-    """Malformed messages that were answered with what is wrong with them."""
+    """Number of malformed messages that were answered with format feedback."""
 
     @property
     def failed(self) -> bool:
@@ -69,13 +69,13 @@ class EpisodeRow:
 
 @dataclass(frozen=True, slots=True)
 class Measures:
-    """What an environment measures of an episode beside its reward; None where it cannot be known."""
+    """Measurements of an episode beside its reward; None where a value cannot be known."""
 
     first_hit: bool | None = None
     any_hit: bool | None = None
     gold_read: bool | None = None
     failure_mode: str = ""
-    """Where the episode went wrong, if its answer is."""
+    """Failure mode, if the answer is wrong."""
     measured: Mapping[str, float] = field(default_factory=dict)
     """Further metrics by name."""
 
@@ -86,7 +86,7 @@ NOT_MEASURED = Measures()
 def make_row(
     question: Question, episode: Episode, verdict: Verdict, reward: Reward | None, measures: Measures = NOT_MEASURED
 ) -> EpisodeRow:
-    """Make the row of one episode; an episode whose verdict is missing is as failed as one that was not played.
+    """Make the row of one episode; an episode without a verdict counts as failed.
 
     The reward is None exactly when the episode failed or has no verdict.
     """
@@ -128,7 +128,7 @@ def make_row(
 
 
 def row_from_dict(values: Mapping[str, Any]) -> EpisodeRow:
-    """Turn stored values back into a row.
+    """Convert stored values back to a row.
 
     Raises:
         EvaluationError: a field is missing or unknown.

@@ -1,7 +1,7 @@
-"""The interface of whatever samples the next turn of an episode.
+"""The interface of samplers, which sample the next turn of an episode.
 
-A sampler holds one row per open episode. It renders prompt and tool results itself, so that the ids it fed and sampled
-are exactly the ids it reports: nothing is decoded and tokenised again between turns.
+A sampler holds one row per open episode. It renders prompt and tool results itself, so that the ids that it fed and sampled
+are exactly the ids that it reports: no text is decoded and tokenised again between turns.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,50 +9,50 @@ from dataclasses import dataclass
 from typing import Protocol
 
 Message = Mapping[str, str]
-"""`{"role": ..., "content": ...}`, as chat templates take it."""
+"""A message `{"role": ..., "content": ...}`, as chat templates take it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How turns are sampled."""
+    """Settings of sampling."""
 
     temperature: float = 0.0
     """0 is greedy; otherwise logits are divided by it."""
     seed: int = 0
-    """Seeds the sampler when `temperature` > 0; the same seed and row give the same draws, whatever else is in the batch."""
+    """Seed of the draws if `temperature` > 0; the same seed and row give the same draws, whatever else is in the batch."""
     max_new_tokens: int = 64
-    """Tokens a single turn may have."""
+    """Largest number of tokens of a turn."""
     first_row: int = 0
     """Number of the first row among those of all processes that sample with this seed."""
     stop: tuple[str, ...] = ()
-    """A turn ends with the token that completes one of these texts, outside of `<think>`; what was sampled is kept as it is."""
+    """Texts that end a turn with the token that completes one of them, outside of `<think>`; the sampled text is kept as it is."""
     part_rows: int = 0
-    """Rows are asked for in parts of so many, in turn: the calls of one are served while another is sampled. 0: all together."""
+    """Size of a part of the rows; parts are sampled in turn, and the calls of one are served while another is sampled. 0: one part."""
 
 
 @dataclass(frozen=True, slots=True)
 class SampledTurn:
-    """One turn, as sampled."""
+    """One sampled turn."""
 
     text: str
     """Decoded text without the end-of-turn token."""
     ended: bool
     """True if the policy ended the turn or a stop text did, False if a token limit cut it off."""
     context_ids: tuple[int, ...] = ()
-    """Ids fed before sampling (template and tool result), mask 0. They begin with the end-of-turn token where the last turn lacks it."""
+    """Ids fed before sampling (template and tool result), mask 0. They begin with the end-of-turn token if the previous turn lacks it."""
     sampled_ids: tuple[int, ...] = ()
-    """Ids sampled, mask 1; the end-of-turn token is among them where the policy sampled it."""
+    """Sampled ids, mask 1; the end-of-turn token is among them if the policy sampled it."""
     sampled_logprobs: tuple[float, ...] = ()
     num_tokens: int = 0
-    """Tokens sampled; differs from `len(sampled_ids)` only for servers that report a count but no ids."""
+    """Number of sampled tokens; it differs from `len(sampled_ids)` only for servers that report a count but no ids."""
     shown: str | None = None
-    """The tool result as it was fed, where too little room was left for all of it."""
+    """Tool result as it was fed, if there was too little room for all of it."""
     failure: str = ""
-    """Not empty when the service behind this row broke; the episode ends as `failed`."""
+    """Failure of the service behind this row, which ends the episode as `failed`; empty otherwise."""
 
 
 class Sampler(Protocol):
-    """Samples turns for a batch of episodes."""
+    """An object that samples turns for a batch of episodes."""
 
     def open(self, prompts: Sequence[Sequence[Message]], sampling: Sampling) -> list[tuple[int, ...]]:
         """Start one row per prompt; return each prompt's ids (empty tuples where ids are unknown)."""
@@ -62,7 +62,8 @@ class Sampler(Protocol):
         """Sample the next turn of rows.
 
         Args:
-            rows: indices into `open`'s prompts, all of one part (`Sampling.part_rows`); those of it left out are never asked for again.
+            rows: indices into `open`'s prompts, all of one part (`Sampling.part_rows`); no later call names a row of the part that is left
+                out.
             results: tool result to feed first, None on the first turn.
             room: tokens each episode may still hold, tool result included. A tool result that leaves too little room for a turn is
                 shortened; a row without room for one token is returned with `ended=False` and no ids.

@@ -9,7 +9,7 @@ Script = Callable[[str, list[str]], str]
 
 
 class ScriptedSampler:
-    """Writes what a function of the question and the results so far says; its ids are the UTF-8 bytes of the text."""
+    """A sampler whose turns come from a function of the question and the results so far; its ids are the UTF-8 bytes of the text."""
 
     def __init__(self, script: Script) -> None:
         """Wrap a script."""

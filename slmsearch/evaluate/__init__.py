@@ -1,1 +1,1 @@
-"""Evaluating policies: metrics, baselines, failure analysis, paired statistics and the promotion decision."""
+"""Evaluation of policies: metrics, baselines, failure analysis, paired statistics and the promotion decision."""

@@ -1,4 +1,4 @@
-"""Comparing two evaluations of the same questions, and the decision whether the second is promoted.
+"""Comparison of two evaluations of the same questions, and the decision whether the second is promoted.
 
 The rule, first match wins. The interval is that of the mean paired difference (after - before) of `DecisionConfig.metric`:
 
@@ -10,8 +10,8 @@ The rule, first match wins. The interval is that of the mean paired difference (
 5. `promote`: the interval's lower end lies above `min_gain`.
 6. `hold`: anything else; the interval includes 0, or the gain is too small.
 
-Fails closed: evaluations of different questions are an error, never a comparison of what they happen to share. The decision is a
-pure function of stored rows and config, so `replay` gives it again.
+Fails closed: evaluations of different questions are an error; their common questions are not compared. The decision is a pure function of
+stored rows and config, so that `replay` repeats it.
 """
 
 import math
@@ -39,7 +39,7 @@ from slmsearch.intervals import show_interval
 Decision = Literal["promote", "hold", "reject", "inconclusive"]
 _BINARY_METRICS = ("answer/typed_match", "answer/exact_match", "answer/correct")
 _MAX_LISTED = 3
-"""Question ids named in an error message."""
+"""Number of question ids named in an error message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +51,11 @@ class SliceComparison:
     before: float
     after: float
     exact_before: float
-    """SQuAD's exact match, which decides nothing."""
+    """SQuAD's exact match, which does not affect the decision."""
     exact_after: float
     difference: Difference
     p_holm: float | None
-    """p-value corrected over all slices that may veto; None for a slice too small to."""
+    """p-value corrected over all slices that may veto; None for a slice too small for a veto."""
     vetoes: bool
 
 
@@ -65,34 +65,39 @@ class Comparison:
 
     metric: str
     n: int
-    """Pairs in which both episodes were played and graded."""
+    """Number of pairs in which both episodes were played and graded."""
     failed: int
-    """Pairs left out because an episode failed on either side."""
+    """Number of pairs left out because an episode failed on either side."""
     before: float
     after: float
     exact_before: float
-    """SQuAD's exact match, which decides nothing."""
+    """SQuAD's exact match, which does not affect the decision."""
     exact_after: float
     difference: Difference
     mcnemar: McNemar | None
-    """None for metrics that are not right or wrong."""
+    """McNemar's test; None for metrics that are not right or wrong."""
     mde: float
-    """Smallest difference that this many pairs would have shown with power 0.8."""
+    """Smallest difference that this number of pairs would have shown with power 0.8."""
     slices: tuple[SliceComparison, ...]
     decision: Decision
     reason: str
-    """One sentence."""
+    """Reason for the decision, in one sentence."""
 
     def to_dict(self) -> dict[str, object]:
-        """Turn the comparison into JSON-serialisable values."""
+        """Convert the comparison to JSON-serialisable values."""
         return {**asdict(self), "slices": [asdict(part) for part in self.slices]}
 
 
 def compare(before: Sequence[EpisodeRow], after: Sequence[EpisodeRow], config: DecisionConfig) -> Comparison:
     """Compare two evaluations of the same questions and decide by the rule above.
 
+    Args:
+        before: rows of the reference.
+        after: rows of the candidate.
+        config: metric and limits of the rule.
+
     Raises:
-        EvaluationError: the rows are not of the same questions, or none of them is graded on both sides.
+        EvaluationError: the questions differ, or no question is graded on both sides.
         ConfigError: the metric cannot be compared question by question.
     """
     all_pairs = _pair(before, after)
@@ -102,7 +107,7 @@ def compare(before: Sequence[EpisodeRow], after: Sequence[EpisodeRow], config: D
     if not pairs:
         raise EvaluationError(f"all {failed} pairs hold a failed episode; fix the service named in their failures and evaluate again")
     difference = _difference(pairs, old, new, config)
-    # No discordant pair does not mean that any effect would show: take the upper end of the rule of three.
+    # Without a discordant pair the variance is unknown, not 0: take the upper end of the rule of three.
     mean_square = fsum((b - a) ** 2 for a, b in zip(old, new, strict=True)) / len(pairs) or min(1.0, 3 / len(pairs))
     binary = config.metric in _BINARY_METRICS
     slices = _compare_slices(pairs, old, new, config)
@@ -130,7 +135,7 @@ def replay(before_path: Path, after_path: Path, config: DecisionConfig) -> Compa
 
 
 def shared_rows(before: Sequence[EpisodeRow], after: Sequence[EpisodeRow]) -> tuple[list[EpisodeRow], list[EpisodeRow]]:
-    """Keep the rows of questions that both sides hold: some policies are played on a part of the questions."""
+    """Keep the rows of questions that both sides hold: some policies play only a part of the questions."""
     common = {row.question_id for row in before} & {row.question_id for row in after}
     kept = [[row for row in rows if row.question_id in common] for rows in (before, after)]
     return kept[0], kept[1]

@@ -1,6 +1,6 @@
-"""Metrics of evaluated rows: what is compared question by question, and summaries.
+"""Metrics of evaluated rows: values for comparisons question by question, and summaries.
 
-`docs/metrics.md` lists every name. An environment of your own adds the names that its rows measure. Statistics (intervals, tests) are in
+`docs/metrics.md` lists every name. A further environment adds the names that its rows measure. Statistics (intervals, tests) are in
 `evaluate/statistics.py`.
 """
 
@@ -14,7 +14,7 @@ from slmsearch.episodes.rows import EpisodeRow
 from slmsearch.errors import ConfigError
 
 FAULTS = "faults/"
-"""Prefix of the shares of plans with one fault."""
+"""Prefix of the metrics for shares of plans with one fault."""
 
 _MEANS: dict[str, Callable[[EpisodeRow], float | None]] = {
     "answer/typed_match": lambda row: row.typed_match,
@@ -37,10 +37,10 @@ _MEANS: dict[str, Callable[[EpisodeRow], float | None]] = {
 
 
 def metric_values(rows: Iterable[EpisodeRow], metric: str) -> list[float]:
-    """Take one metric's value of each row.
+    """Return one metric's value of each row.
 
     Raises:
-        ConfigError: the metric is no mean over rows, or undefined for some of them, so that it cannot be compared question by question.
+        ConfigError: the metric is not a mean over rows, or undefined for some of them, so that it cannot be compared question by question.
     """
     if metric not in _MEANS:
         raise ConfigError(f"decision.metric {metric!r} is no mean over questions; use one of {', '.join(_MEANS)}")
@@ -54,7 +54,7 @@ def metric_values(rows: Iterable[EpisodeRow], metric: str) -> list[float]:
 def summarise(rows: Sequence[EpisodeRow]) -> dict[str, float]:
     """Summarise rows under the names of `docs/metrics.md`; a metric that no row defines is left out.
 
-    Failed rows are counted (`stop/failed`, `errors/<boundary>`) and are in no mean; `stop/<reason>` are shares of all rows.
+    Failed rows are counted (`stop/failed`, `errors/<boundary>`) and excluded from every mean; `stop/<reason>` are shares of all rows.
     """
     if not rows:
         return {}
@@ -77,7 +77,7 @@ def summarise(rows: Sequence[EpisodeRow]) -> dict[str, float]:
 
 
 def _summarise_measured(graded: Sequence[EpisodeRow]) -> dict[str, float]:
-    """Average what only one environment has; a fault is counted over all rows, for only rows that have it name it."""
+    """Average the metrics of a single environment; faults are counted over all rows, because only rows with a fault name it."""
     summary: dict[str, float] = {}
     for name in dict.fromkeys(name for row in graded for name in row.measured):
         values = [row.measured[name] for row in graded if name in row.measured]
@@ -98,7 +98,7 @@ def slice_rows(rows: Iterable[EpisodeRow]) -> dict[str, list[EpisodeRow]]:
 
 
 def slice_names(row: EpisodeRow) -> tuple[str, ...]:
-    """Name the slices a row belongs to."""
+    """Return the names of a row's slices."""
     return (f"kind={row.kind}", f"hops={row.hops}") if row.hops else (f"kind={row.kind}",)
 
 
@@ -110,8 +110,10 @@ def summarise_slices(rows: Iterable[EpisodeRow]) -> dict[str, dict[str, float]]:
 def sample_rows(rows: Sequence[EpisodeRow], limit: int, seed: int) -> list[int]:
     """Choose at most `limit` rows worth keeping as traces, spread evenly over right and wrong, kind and stop reason.
 
-    Every stratum gives one row before any gives a second; small strata are therefore over-represented, on purpose.
-    Returns indices into `rows`, ascending.
+    Every stratum gives one row before any gives a second, so that small strata are over-represented, on purpose.
+
+    Returns:
+        Indices into `rows`, ascending.
     """
     strata: defaultdict[tuple[bool, str, str], list[int]] = defaultdict(list)
     for i, row in enumerate(rows):

@@ -1,27 +1,27 @@
-"""Whether a night is worse than the nights before it.
+"""Nightly test: is a night worse than the nights before it?
 
-A night plays the champion anew on two sets: the *fixed* one, the same questions every night, and a *fresh* world of questions that
-nobody has seen. Four comparisons, each over all questions and over each kind of question that has enough of them:
+A night plays the champion again on two sets: the *fixed* one, the same questions every night, and a *fresh* world of new questions. It
+makes four comparisons, each over all questions and over each kind of question that has enough of them:
 
-- `green nights`: the fixed set tonight and on the last green nights of the same adapter, question by question. Had nothing changed,
+- `green nights`: the fixed set tonight and on the last green nights of the same adapter, question by question. Without any change,
   tonight could have been any of these nights: given how often each question was right in all of them, the number right tonight is a sum
-  of independent draws (Poisson binomial, exact; for values other than right and wrong the draws are simulated). Questions that always
-  come out alike say nothing and cost nothing, so the test feels only the noise of replaying. With one night it is McNemar's exact test.
-- `promotion`: the same with the evaluation that the champion was promoted by. It notices what creeps in a little every night.
+  of independent draws (Poisson binomial, exact; for values other than right and wrong the draws are simulated). Questions with the same
+  result in every night do not affect the test, so that it sees only the noise of replaying. With one night it is McNemar's exact test.
+- `promotion`: the same with the evaluation that the champion was promoted by. It detects a small loss every night.
 - `fresh worlds`: tonight's fresh world and those of the green nights. Worlds differ, by their questions and as worlds; the spread
   between worlds is estimated from the history (random effects, Paule and Mandel), the variance of each from its questions, page
   by page.
 - `three fresh worlds`: the same with the mean of the last three.
 
-Where the questions are no longer those of the last green night, it is compared unpaired (`other questions`).
+If the questions are no longer those of the last green night, the two nights are compared unpaired (`other questions`).
 
 All p-values of a night, one-sided, are corrected together by Holm's method. A slice has fallen if its p stays below `alpha` and
-it lost at least `min_fall`. So the chance that a night alarms without cause is at most alpha: at 0.01 half an alarm is expected
-in 50 nights, and were nights independent, more than two would come in one of seventy such series. The promotion's score is one draw
-that all nights share, and one high enough to promote, so that alarms may come in clusters.
+it lost at least `min_fall`. So the chance of a false alarm on a night is at most alpha: at 0.01 half an alarm is expected in 50 nights,
+and were nights independent, more than two would come in one of seventy such series. The promotion's score is one draw that all nights
+share, and one high enough to promote, so that alarms may come in clusters.
 
-What this can see at 1,000 questions: a fall of 5 points against one night or several is 3.5 to 7 standard errors; in a single fresh world
-it is 3.2, found about every second night, and nearly always in three worlds together. `slmsearch bench nightly` measures all of this.
+Power at 1,000 questions: a fall of 5 points against one night or several is 3.5 to 7 standard errors; in a single fresh world it is 3.2,
+found about every second night, and nearly always in three worlds together. `slmsearch bench nightly` measures all of this.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -44,12 +44,12 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class SliceScore:
-    """How a slice of questions came out on one night."""
+    """Score of a slice of questions on one night."""
 
     n: int
     mean: float
     variance: float
-    """Of the mean, had other questions of the same kind been drawn, page by page."""
+    """Variance of the mean over other draws of the same kind of questions, page by page."""
 
 
 @dataclass(frozen=True)
@@ -74,10 +74,10 @@ class Scores:
 
 
 def scores_of(rows: Sequence[EpisodeRow], metric: str) -> Scores:
-    """Take the values of a metric; failed rows are left out.
+    """Return the values of a metric; failed rows are left out.
 
     Raises:
-        ConfigError: the metric is no mean over questions, or has no value for some.
+        ConfigError: the metric is not a mean over questions, or has no value for some.
     """
     graded = sorted((row for row in rows if not row.failed), key=lambda row: row.question_id)
     ids, kinds, clusters = (tuple(getattr(row, name) for row in graded) for name in ("question_id", "kind", "cluster"))
@@ -85,7 +85,7 @@ def scores_of(rows: Sequence[EpisodeRow], metric: str) -> Scores:
 
 
 def questions_key(rows: Sequence[EpisodeRow]) -> str:
-    """Name the questions that rows are of, with their answers: equal keys may be compared question by question."""
+    """Return a key of the questions of rows, with their answers: rows with equal keys may be compared question by question."""
     return content_key(questions=sorted([row.question_id, row.question, row.gold] for row in rows))
 
 
@@ -103,7 +103,7 @@ def common(scores: Sequence[Scores]) -> tuple[list[Floats], Scores]:
 
 
 def _summarise(values: Floats, clusters: Sequence[str]) -> SliceScore:
-    """Estimate a mean and its variance over clusters (Miller, arXiv 2411.00640), never below that of one more hit and one more miss."""
+    """Estimate a mean and its variance over clusters (Miller, arXiv 2411.00640), at least that of one more hit and one more miss."""
     n, mean = len(values), float(values.mean())
     names = [f"c{name}" if name else f"q{i}" for i, name in enumerate(clusters)]
     places: dict[str, int] = {}
@@ -116,39 +116,39 @@ def _summarise(values: Floats, clusters: Sequence[str]) -> SliceScore:
 
 GREEN, PROMOTION, FRESH, FRESH_WINDOW, OTHER = "green nights", "promotion", "fresh worlds", "three fresh worlds", "other questions"
 WINDOW = 3
-"""Nights of `three fresh worlds`, tonight among them."""
+"""Number of nights of `three fresh worlds`, tonight included."""
 SMALL_HISTORY = 5
-"""With fewer worlds their spread is not known, and taken to be at least `WORLD_SD`."""
+"""Number of worlds below which their spread is uncertain, and assumed to be at least `WORLD_SD`."""
 WORLD_SD = 0.01
 RESAMPLES = 20_000
 BLOCK = 1_000
-"""Resamples drawn at once."""
+"""Number of resamples drawn at once."""
 Z95 = 1.959964
 
 FreshScores = Mapping[str, SliceScore]
-"""Slice -> how it came out in one fresh world."""
+"""Slice -> its score in one fresh world."""
 
 
 @dataclass(frozen=True)
 class Past:
-    """What a night is compared with."""
+    """References of a night's comparisons."""
 
     green: tuple[Scores, ...] = ()
     """The fixed set on green nights of one adapter, newest first, the same questions as tonight."""
     other: FreshScores | None = None
-    """The last green night where it had other questions."""
+    """Last green night if it had other questions."""
     promotion: Scores | None = None
     fresh: tuple[FreshScores, ...] = ()
     """Fresh worlds of green nights of one adapter, newest first."""
     fresh_before: tuple[FreshScores, ...] = ()
     """Fresh worlds of the nights just before, newest first, whether they were green or not."""
     fresh_older: tuple[FreshScores, ...] = ()
-    """Those of `fresh` before the window of `three fresh worlds`."""
+    """Worlds of `fresh` before the window of `three fresh worlds`."""
 
 
 @dataclass(frozen=True, slots=True)
 class NightTest:
-    """One slice of a night beside one reference."""
+    """A comparison of one slice of a night with one reference."""
 
     against: str
     slice: str
@@ -156,19 +156,19 @@ class NightTest:
     before: float
     now: float
     low: float
-    """Of the 95 % interval of now - before."""
+    """Lower end of the 95 % interval of now - before."""
     high: float
     p: float
-    """One-sided: that it came out this low by chance."""
+    """One-sided p-value: the chance of a score as low as this one."""
     p_holm: float | None = None
-    """Corrected over the night; None for a slice too small to be tested."""
+    """p-value corrected over the night; None for a slice too small to be tested."""
     fell: bool = False
 
 
 def compare_night(fixed: Scores, fresh: FreshScores | None, past: Past, config: NightlyConfig) -> tuple[NightTest, ...]:
-    """Compare a night's two sets with its past by the rule above; parts of the past that are empty are no comparison.
+    """Compare a night's two sets with its past by the rule above; empty parts of the past are skipped.
 
-    Slices of fewer questions than have a veto in decisions are shown and not tested.
+    Slices too small for a veto in decisions are shown and not tested.
     """
     tests: list[NightTest] = []
     if past.green:
@@ -208,9 +208,9 @@ def _replayed(against: str, now: Scores, history: Sequence[Scores]) -> Iterable[
 
 
 def replay_p(nights: Floats) -> float:
-    """Return the chance that the first of several nights comes out as low as it did, if it might have been any of them.
+    """Return the chance that the first of several nights scores as low as it did, if it could have been any of them.
 
-    `nights` has a row per night and a column per question.
+    `nights` has shape (nights, questions).
     """
     from scipy.stats import poisson_binom
 
@@ -239,13 +239,14 @@ def _drawn(against: str, now: Sequence[FreshScores], history: Sequence[FreshScor
 
 
 def history_p(now: Sequence[SliceScore], history: Sequence[SliceScore]) -> tuple[float, float, float]:
-    """Ask whether the mean of some worlds is lower than other worlds let expect.
+    """Test whether the mean of some worlds is lower than expected from other worlds.
 
-    The variance between worlds is known only from the history, and the t distribution has as many degrees of freedom as that part of the
-    variance is uncertain (Satterthwaite): all but one of the worlds where it is everything, infinitely many where worlds do not differ.
+    The variance between worlds is known only from the history. The t distribution therefore has degrees of freedom by the uncertainty of
+    that part of the variance (Satterthwaite): the number of worlds minus one where it is the whole variance, infinity where worlds do not
+    differ.
 
     Returns:
-        What was to be expected, the variance of the difference, and the one-sided p-value.
+        The expected mean, the variance of the difference, and the one-sided p-value.
     """
     from scipy.stats import t
 

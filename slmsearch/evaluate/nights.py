@@ -1,9 +1,9 @@
-"""Records of nights, and the verdict on one: which earlier nights it is compared with, whether it is green, what changed since.
+"""Records of nights, and the verdict on one: its references, whether it is green, and the changes since.
 
     <directory>/<night>.json
 
-One file a night, replaced in one step. The rows of the fixed set lie with the other evaluations and are named by key; of a fresh world
-the record itself holds what later nights need.
+Each night has one file, replaced in one step. The rows of the fixed set are among the other evaluations, under their key; for a fresh
+world the record itself holds the numbers that later nights need.
 """
 
 import json
@@ -27,20 +27,20 @@ SCHEMA = 1
 
 @dataclass(frozen=True, slots=True)
 class PlayedSet:
-    """One of the two sets as it was played."""
+    """One of the two sets of a night, played."""
 
     eval_key: str
     questions: str
-    """Names the questions with their answers."""
+    """Key of the questions with their answers."""
     n: int
     failed: int
-    """Questions lost to a broken service, left out."""
+    """Number of questions lost to a broken service, which are left out."""
     slices: dict[str, SliceScore]
 
 
 @dataclass(frozen=True, slots=True)
 class NightChange:
-    """Something that tonight's evaluation is made of and the reference was not."""
+    """A difference between the inputs of tonight's evaluation and those of the reference."""
 
     part: str
     name: str
@@ -53,41 +53,41 @@ class Night:
     """One night."""
 
     night: str
-    """Its date and what it was computed with."""
+    """Name of the night: its date and a key of the policy, settings and environment it was played with."""
     at: str
-    """When it ended, UTC."""
+    """End of the night, UTC."""
     state: Literal["green", "regressed"]
     policy: str
     metric: str
     make: dict[str, str]
-    """What it was made of, by dotted names that begin with one of `LIKELY`."""
+    """Inputs of the night, under dotted names that begin with one of `LIKELY`."""
     fixed: PlayedSet
     fresh: PlayedSet | None
     tests: tuple[NightTest, ...] = ()
     against: dict[str, str | list[str] | None] = field(default_factory=dict)
     """Names of the references: nights, and the key of the promotion's evaluation."""
     changes: dict[str, tuple[NightChange, ...]] = field(default_factory=dict)
-    """What changed since: reference -> changes."""
+    """Changes since each reference: reference -> changes."""
     notes: tuple[str, ...] = ()
-    """What could not be compared, and why."""
+    """Comparisons that could not be made, and why."""
     ids: dict[str, str] = field(default_factory=dict)
     alarm: str = ""
-    """What became of the webhook; empty where none was called."""
+    """Result of the webhook call; empty where none was called."""
     accepted: dict[str, str] = field(default_factory=dict)
-    """Who took a regressed night as the new state of things, when and why."""
+    """Acceptance of a regressed night as the new reference: by whom, when and why."""
 
     @property
     def is_green(self) -> bool:
-        """Whether later nights may be compared with it."""
+        """True if later nights may be compared with it."""
         return self.state == "green" or bool(self.accepted)
 
     @property
     def falls(self) -> tuple[NightTest, ...]:
-        """What fell."""
+        """Tests in which the slice has fallen."""
         return tuple(test for test in self.tests if test.fell)
 
     def to_dict(self) -> dict[str, object]:
-        """Turn it into JSON-serialisable values."""
+        """Convert it to JSON-serialisable values."""
         return {"schema": SCHEMA, **asdict(self)}
 
 
@@ -95,7 +95,7 @@ def save_night(directory: Path, night: Night) -> Path:
     """Write a night's record, in place of an earlier one of the same night.
 
     Raises:
-        EvaluationError: it cannot be written.
+        EvaluationError: the file cannot be written.
     """
     path = directory / f"{night.night}.json"
     try:
@@ -110,7 +110,7 @@ def load_nights(directory: Path) -> tuple[list[Night], list[str]]:
     """Load all records, newest first.
 
     Returns:
-        The nights, and one line for each file that is none of this version.
+        The nights, and one line for each file that is not a record of this version.
     """
     nights, odd = [], []
     for path in sorted(directory.glob("*.json")):
@@ -122,10 +122,10 @@ def load_nights(directory: Path) -> tuple[list[Night], list[str]]:
 
 
 def night_from_dict(values: Mapping[str, object]) -> Night:
-    """Turn stored values back into a night.
+    """Convert stored values back to a night.
 
     Raises:
-        ValueError, KeyError, TypeError: they are no night of this version.
+        ValueError, KeyError, TypeError: the values are not a night of this version.
     """
     if values["schema"] != SCHEMA:
         raise ValueError(f"its schema is {values['schema']}, this is {SCHEMA}")
@@ -133,11 +133,11 @@ def night_from_dict(values: Mapping[str, object]) -> Night:
 
 
 LONGEST_HISTORY = 30
-"""Fresh worlds that tonight's is compared with."""
+"""Largest number of fresh worlds that tonight's world is compared with."""
 ADAPTER = "adapter.hash"
-"""In what a night was made of: nights of another adapter are no history."""
+"""Name of the adapter's hash among a night's inputs: nights of another adapter are not its history."""
 LIKELY = ("adapter", "data", "index", "prompt", "settings", "code", "packages", "machine")
-"""Parts of what a night is made of, the likelier causes of a fall first."""
+"""Parts of a night's inputs, the likelier causes of a fall first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,7 @@ class Promotion:
     questions: str
     scores: Scores
     make: Mapping[str, str]
-    """As much as is known of what it was made of."""
+    """Known inputs of that evaluation."""
 
 
 def judge_night(
@@ -165,8 +165,8 @@ def judge_night(
         nights: records of earlier nights.
         tonight: the night, as it was played.
         fixed: its scores on the fixed set.
-        load: returns the scores of a stored evaluation by key; raises `EvaluationError` where they are gone.
-        promotion: None where the champion was promoted without an evaluation, or nothing was promoted.
+        load: returns the scores of a stored evaluation by key; raises `EvaluationError` if they are deleted.
+        promotion: None where the champion was promoted without an evaluation, or there is no champion.
         config: rule.
     """
     chosen, notes = choose_references(nights, tonight, config.green_nights), list(tonight.notes)
@@ -229,21 +229,21 @@ class References:
     """The earlier nights that one night is compared with."""
 
     last: Night | None = None
-    """The last green night."""
+    """Last green night."""
     green: tuple[Night, ...] = ()
-    """It and green nights before it, of its questions and adapter, newest first; empty where tonight has other questions."""
+    """Last green night and those before it with its questions and adapter, newest first; empty if tonight has other questions."""
     fresh: tuple[Night, ...] = ()
     """Green nights of its adapter with a fresh world, newest first."""
     fresh_before: tuple[Night, ...] = ()
     """Nights just before tonight, of tonight's adapter, green or not, that fill the window of fresh worlds; empty where they do not."""
     fresh_older: tuple[Night, ...] = ()
-    """Those of `fresh` that are not in the window."""
+    """Nights of `fresh` that are not in the window."""
     accepted: Night | None = None
-    """A night that was taken as the new state of things: nothing before it counts, nor does the promotion of its adapter."""
+    """Night that was accepted as the new reference: earlier nights, and the promotion of its adapter, do not count."""
 
 
 def choose_references(nights: Sequence[Night], tonight: Night, green_nights: int) -> References:
-    """Choose what a night is compared with: at most `green_nights` of the last green ones; it and what came after it do not count."""
+    """Choose a night's references: at most `green_nights` of the last green nights before it."""
     mine = [night for night in nights if night.night != tonight.night and night.metric == tonight.metric and night.at < tonight.at]
     mine.sort(key=lambda night: night.at, reverse=True)
     green = [night for night in mine if night.is_green]
@@ -255,7 +255,7 @@ def choose_references(nights: Sequence[Night], tonight: Night, green_nights: int
     last = green[0]
     adapter = last.make.get(ADAPTER)
     alike = takewhile(lambda night: night.fixed.questions == tonight.fixed.questions and night.make.get(ADAPTER) == adapter, green)
-    world = tonight.fresh.questions if tonight.fresh else ""  # played already where this is the second run of a day
+    world = tonight.fresh.questions if tonight.fresh else ""  # already in the history on the second run of a day
     fresh = [night for night in green if night.fresh and night.fresh.questions != world and night.make.get(ADAPTER) == adapter]
     before = list(takewhile(lambda night: night.fresh is not None and night.make.get(ADAPTER) == tonight.make.get(ADAPTER), mine))
     window = before[: WINDOW - 1] if len(before) >= WINDOW - 1 else []
@@ -271,7 +271,7 @@ def choose_references(nights: Sequence[Night], tonight: Night, green_nights: int
 
 
 def find_changes(before: Mapping[str, str], now: Mapping[str, str], partial: bool = False) -> tuple[NightChange, ...]:
-    """Say what differs, the likely causes of a fall first; with `partial`, what the reference does not name is no change."""
+    """Return the differences, the likely causes of a fall first; with `partial`, a name that the reference lacks is not a change."""
     names = [name for name in {*before, *now} if before.get(name) != now.get(name) and (name in before or not partial)]
     rank = {part: i for i, part in enumerate(LIKELY)}
     changes = [NightChange(*name.partition(".")[::2], before.get(name), now.get(name)) for name in names]

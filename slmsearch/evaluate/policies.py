@@ -1,4 +1,4 @@
-"""What can be evaluated: the names of policies, how they are parsed, and what each is made of.
+"""Policies that can be evaluated: their names, a parser of them, and the inputs of each.
 
     untrained                     the configured model without an adapter
     trained                       the configured model with the configured adapter
@@ -26,17 +26,17 @@ class PolicySpec:
     """A policy to evaluate."""
 
     name: str
-    """As it stands in tables."""
+    """Name in tables."""
     policy: PolicyConfig | None
-    """The model and its adapter; None for a baseline without a model, which `name` then names."""
+    """Model and adapter; None for a baseline without a model, which has its own `name`."""
     made_of: str = ""
-    """Key of the evaluation whose episodes a derived control is made of; empty for all others."""
+    """Key of the evaluation from whose episodes a derived control is made; empty for all others."""
     night: str = ""
-    """Night it is played in; part of the key, so that what was stored in another is played again."""
+    """Night it is played in; part of the key, so that another night plays it again."""
 
 
 def parse_policy(spec: str, config: PolicyConfig, baselines: Collection[str]) -> PolicySpec:
-    """Parse a policy's name as a user writes it, in one of the forms above; device and dtype are those configured for other models, too.
+    """Parse a policy's name in one of the forms above; other models use the configured device and dtype, too.
 
     Raises:
         ConfigError: the name is empty or malformed, or `trained` is asked for without an adapter.
@@ -58,7 +58,7 @@ def parse_policy(spec: str, config: PolicyConfig, baselines: Collection[str]) ->
 
 
 def describe_policy(spec: PolicySpec, evaluate: EvaluateConfig) -> dict[str, object]:
-    """Say what a policy is made of: content hashes for local files, names for what is served. Part of every evaluation key."""
+    """Return the inputs of a policy: content hashes for local files, names for served models. Part of every evaluation key."""
     policy = spec.policy
     if policy is None:
         return {"baseline": spec.name, "made_of": spec.made_of, "seed": evaluate.seed}

@@ -1,4 +1,4 @@
-"""How well a search finds: ranks of gold pages and sections for the questions' own words, by each way of ranking."""
+"""Quality of a search: ranks of gold pages and sections for the questions' own words, by each way of ranking."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,29 +11,29 @@ from slmsearch.intervals import wilson_interval
 from slmsearch.retrieval.search import SearchIndex
 
 DEPTH = 10
-"""Hits that are looked at; a gold page further down counts as not found."""
+"""Number of hits that count; a gold page further down counts as not found."""
 RETRIEVERS = ("lexical", "dense", "hybrid")
 METRICS = ("page_at_1", "page_at_5", "all_pages_at_5", "all_pages_at_10", "section_at_1", "section_at_5")
-"""Shares; `all_pages` is of the questions with several gold pages, `section` of those whose section is known."""
+"""Names of shares; `all_pages` is over questions with several gold pages, `section` over those whose section is known."""
 BATCH = 256
 RESAMPLES = 2000
 
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """Where one question's gold was found, from 1; 0 if not among the first `DEPTH`."""
+    """Ranks of one question's gold, from 1; 0 if not among the first `DEPTH`."""
 
     question: Question
     page: int
     """Rank of the best gold page."""
     all_pages: int | None
-    """Rank of the last gold page, 0 where one of them is not found; None where there is only one."""
+    """Rank of the last gold page, 0 if one of them is not found; None for a single gold page."""
     section: int | None
     """Rank of the best gold section; None where no section is known."""
 
     @property
     def cluster(self) -> str:
-        """Its first gold page: questions about one page are no independent witnesses."""
+        """First gold page: questions about one page are not independent."""
         return self.question.page_ids[0]
 
     def value(self, metric: str) -> float | None:
@@ -46,10 +46,10 @@ class Ranks:
 
 
 def choose_questions(questions: Sequence[Question], limit: int, seed: int) -> tuple[list[Question], dict[str, int]]:
-    """Return the questions that a search can find something for, or a random sample of `limit` of them in their order; 0 takes all.
+    """Return the questions with something to find, or a random sample of `limit` of them in their order; 0 takes all.
 
     Returns:
-        The questions, and how many were left out by reason: without an answer, or without a gold page.
+        The questions, and the number left out by reason: without an answer, or without a gold page.
     """
     answerable = [question for question in questions if question.is_answerable]
     found = [question for question in answerable if question.page_ids]
@@ -63,7 +63,7 @@ def choose_questions(questions: Sequence[Question], limit: int, seed: int) -> tu
 def measure_ranks(
     index: SearchIndex, questions: Sequence[Question], ranking: str, progress: Callable[[int], None] | None = None
 ) -> list[Ranks]:
-    """Search for every question, each with a gold page, and note where its gold came; `progress` is told the number done."""
+    """Search for every question, each with a gold page, and return the ranks of its gold; `progress` receives the number done."""
     ranks = []
     for start in range(0, len(questions), BATCH):
         batch = questions[start : start + BATCH]
@@ -80,10 +80,10 @@ def measure_ranks(
 
 
 def summarise_ranks(by_retriever: dict[str, list[Ranks]], alpha: float, seed: int) -> dict[str, Any]:
-    """Sum ranks of the same questions in the same order up: metrics with intervals, all in all and by group, and what fusing gains.
+    """Summarise ranks of the same questions in the same order: metrics with intervals, in total and by group, and the gain from fusing.
 
     Returns:
-        `n`, `alpha`, `depth`; `counts`: metric -> questions that it is of; `groups`: group -> likewise; `retrievers`: metric -> value, with
+        `n`, `alpha`, `depth`; `counts`: metric -> number of its questions; `groups`: group -> the same; `retrievers`: metric -> value, with
         `intervals` and `groups`; `gains`: metric -> the part that the fused ranking is compared with, n, mean, low, high, p.
     """
     first = next(iter(by_retriever.values()))
@@ -104,7 +104,7 @@ def summarise_ranks(by_retriever: dict[str, list[Ranks]], alpha: float, seed: in
 
 
 def _find_groups(ranks: Sequence[Ranks]) -> dict[str, list[int]]:
-    """Return the places of the questions of each number of hops, source and kind; of what all share there is no group."""
+    """Return the indices of the questions of each number of hops, source and kind; a property that all share makes no group."""
     found: dict[str, list[int]] = {}
     for name in ("hops", "source", "kind"):
         values = [getattr(rank.question, name) or "unknown" for rank in ranks]

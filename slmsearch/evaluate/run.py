@@ -1,6 +1,6 @@
-"""Evaluating one policy: which questions, under which key, played and graded batch by batch.
+"""Evaluation of one policy: its questions and its key; questions are played and graded batch by batch.
 
-Storage is `evaluate/store.py`; nothing here knows a tracker.
+Storage is in `evaluate/store.py`; this module knows no tracker.
 """
 
 import random
@@ -28,14 +28,14 @@ EVALUATION_VERSION = 4
 """Part of every evaluation key; raise it when playing, grading or the rows' fields change."""
 
 Progress = Callable[[int, int], None]
-"""Called with the questions done and their total."""
+"""Callback with the number of questions done, and their total."""
 
 
 def select_questions(questions: dict[str, list[Question]], config: EvaluateConfig) -> list[Question]:
-    """Select from questions by split those to evaluate: a split, or a seeded sample of it (part of any larger one), in corpus order.
+    """Select the questions to evaluate: a split, or a seeded sample of it (part of any larger sample), in corpus order.
 
     Raises:
-        CorpusError: there are none.
+        CorpusError: the split has no questions.
     """
     splits = list(questions) if config.split == "all" else [config.split]
     found = [question for split in splits for question in questions.get(split, [])]
@@ -48,7 +48,14 @@ def select_questions(questions: dict[str, list[Question]], config: EvaluateConfi
 
 
 def eval_sources(questions: Sequence[Question], index_key: str, spec: PolicySpec, config: RunConfig) -> dict[str, object]:
-    """Collect everything that decides what an evaluation comes to, except the machine."""
+    """Collect everything that decides the result of an evaluation, except the machine.
+
+    Args:
+        questions: selected ones, before twins or repetitions.
+        index_key: of the index version.
+        spec: the policy.
+        config: of the run.
+    """
     return {
         "version": EVALUATION_VERSION,
         "questions": content_key(questions=[question.row() for question in questions]),
@@ -57,7 +64,7 @@ def eval_sources(questions: Sequence[Question], index_key: str, spec: PolicySpec
         "batch_size": config.evaluate.batch_size,
         "environment": environment_of(config).name,
         **environment_of(config).key_parts(config, index_key),
-        # Nothing where it is of no night, of no twins and not sampled, so that other keys stay.
+        # Only for a night, for twins and for sampling, so that other keys do not change.
         **({"view": [config.evaluate.views[0], TWINS_VERSION]} if config.evaluate.views[0] != "whole" else {}),
         **({"samples": config.evaluate.samples} if config.evaluate.samples > 1 else {}),
         **({"night": spec.night} if spec.night else {}),
@@ -65,12 +72,19 @@ def eval_sources(questions: Sequence[Question], index_key: str, spec: PolicySpec
 
 
 def eval_key(questions: Sequence[Question], index_key: str, spec: PolicySpec, config: RunConfig) -> str:
-    """Name an evaluation by what it is made from; the same inputs give the same key, whatever the policy is called."""
+    """Return the key of an evaluation, a hash of its inputs; the same inputs give the same key, under any name of the policy.
+
+    Args:
+        questions: selected ones, before twins or repetitions.
+        index_key: of the index version.
+        spec: the policy.
+        config: of the run.
+    """
     return content_key(**eval_sources(questions, index_key, spec, config))
 
 
 def questions_to_play(questions: Sequence[Question], environment: Environment) -> list[Question]:
-    """Return what is played for selected questions: these or their twins, as the first of `evaluate.views` says, repeated if sampled.
+    """Return the questions to play: the selected ones or their twins, as the first of `evaluate.views` sets, repeated if sampled.
 
     Raises:
         ConfigError: the environment has no twins.
@@ -93,23 +107,23 @@ def evaluate_policy(
 
     Args:
         questions: in the order of the rows.
-        environment: its settings say the batch size and the tolerated failures.
+        environment: its settings have the batch size and the tolerated failures.
         spec: the policy.
-        progress: told after each batch.
-        total: questions of the whole evaluation, where these are a shard of it.
+        progress: called after each batch.
+        total: number of questions of the whole evaluation, if these are a shard of it.
         sampler: of the policy; None loads it.
         first: number of the first question among those of the whole evaluation.
 
     Raises:
         ModelError: the policy cannot be loaded.
         EvaluationError: more episodes failed than `DecisionConfig.max_failed_frac` allows; the message names a cause. Raised as soon as
-            that is certain, so that a service that is down costs one batch and its result is never stored.
+            that is certain, so that an outage costs one batch and is never stored.
     """
     config = environment.config
     sampler = sampler or make_policy_sampler(spec, environment, questions)
     started = time.perf_counter()
     if spec.policy is None:
-        # Policies without a model count bytes, not tokens: a limit made for tokens would cut them off in mid-read.
+        # Policies without a model count bytes, not tokens: a limit for tokens would cut them off while reading.
         environment = without_token_limits(environment)
     temperature = float(config.evaluate.samples > 1)
     sampling = Sampling(temperature=temperature, seed=config.evaluate.seed, max_new_tokens=environment.limits.max_turn_tokens)
@@ -130,14 +144,19 @@ def evaluate_policy(
 
 
 def make_policy_sampler(spec: PolicySpec, environment: Environment, questions: Sequence[Question]) -> Sampler:
-    """Load the policy, or make the baseline that will play these questions, as the sampler that plays it.
+    """Load the policy, or make the baseline for these questions, and return its sampler.
 
-    What in the environment samples from the policy's base shares the weights that are loaded.
+    A component that samples from the policy's base shares the loaded weights.
+
+    Args:
+        spec: the policy.
+        environment: plays the questions.
+        questions: to be played.
 
     Raises:
         ModelError: the model or adapter cannot be loaded.
-        ConfigError: there is no such baseline, or a served policy has no base that could be shared.
-        EvaluationError: the evaluation that a control is made of is missing.
+        ConfigError: the baseline does not exist, or a served policy has no base that could be shared.
+        EvaluationError: the evaluation that a control is made from is missing.
     """
     config, policy = environment.config, spec.policy
     sampler: Sampler | None = None
@@ -146,7 +165,7 @@ def make_policy_sampler(spec: PolicySpec, environment: Environment, questions: S
             raise ConfigError(
                 f"environment {config.environment} samples from the base of the policy: load one here, or set planner.worker.kind"
             )
-        # A baseline writes without a model, but what shares the base still has the configured one's.
+        # A baseline has no model, but a component that samples from the base still needs the configured one.
         sampler, open_base = load_sampler.load_with_base(
             policy or config.policy.model_copy(update={"adapter": None}), config.searcher.tool_role
         )
@@ -165,10 +184,15 @@ def without_tokens(episode: Episode) -> Episode:
 
 
 def check_failures(rows: Sequence[EpisodeRow], total: int, max_failed_frac: float) -> None:
-    """Refuse an evaluation of which too much has failed already.
+    """Check that the failed rows are not too many of the total.
+
+    Args:
+        rows: graded so far.
+        total: number of questions of the whole evaluation.
+        max_failed_frac: largest share of them that may fail, 0 to 1.
 
     Raises:
-        EvaluationError: more rows failed than may of the total.
+        EvaluationError: more rows failed.
     """
     failures = [row.failure for row in rows if row.failed]
     if len(failures) > max_failed_frac * total:
@@ -179,10 +203,10 @@ def check_failures(rows: Sequence[EpisodeRow], total: int, max_failed_frac: floa
 
 
 def find_model(base_url: str, api_key: str = "none") -> str:
-    """Ask a server which model it serves; of several the first.
+    """Return the model that a server serves; of several the first.
 
     Raises:
-        GenerationError: it does not answer, or serves none.
+        GenerationError: the server does not answer, or serves no model.
     """
     names = list_models(base_url, api_key, 10.0, elsewhere=True)
     if names is None:
@@ -193,7 +217,12 @@ def find_model(base_url: str, api_key: str = "none") -> str:
 
 
 def ask_served(questions: Sequence[str], config: RunConfig, temperature: float = 0.0) -> list[Episode]:
-    """Ask the configured policy, which a server has, and return the episodes; temperature 0 is greedy.
+    """Play questions with the configured policy on its server, and return the episodes.
+
+    Args:
+        questions: texts.
+        config: of the run, whose policy has a server.
+        temperature: 0 is greedy.
 
     Raises:
         GenerationError: the server did not answer.

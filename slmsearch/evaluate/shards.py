@@ -1,12 +1,12 @@
-"""An evaluation in shards: contiguous parts of its questions, played apart and merged to what one process would have stored.
+"""Shards of an evaluation: contiguous parts of its questions, played separately and merged into the result of one process.
 
-    <evals_dir>/.shards/<key>/<number>-of-<shards>/     an evaluation of that part, complete or not there
+    <evals_dir>/.shards/<key>/<number>-of-<shards>/     an evaluation of that part, complete or absent
 
-Workers play shards of many batches; one process plays shards of one batch, so that killed it goes on with the next one.
+Workers play shards of many batches; one process plays shards of one batch, so that after a kill it continues with the next one.
 
 Shards are cut between batches, because batching decides padding and with it the last bits of logits: the merged rows and metrics are
-those of one process, but for what a clock measured. A shard belongs to the content key of the whole, so one that was played before its
-worker, or whoever waited for it, was killed is found by the next.
+those of one process, except for measured times. A shard belongs to the content key of the whole, so that the next process finds one that
+was played before a kill.
 """
 
 import shutil
@@ -27,7 +27,7 @@ from slmsearch.evaluate.run import Progress, check_failures, eval_sources, evalu
 from slmsearch.evaluate.store import Evaluation, has_evaluation, load_evaluation, write_evaluation
 
 SHARDS = ".shards"
-"""Folder among the evaluations; its name keeps it out of every listing of them."""
+"""Folder among the evaluations; its name excludes it from every listing of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,16 +35,16 @@ class Shard:
     """A part of an evaluation's questions."""
 
     number: int
-    """From 1."""
+    """Number of the shard, from 1."""
     of: int
     start: int
-    """Its first question."""
+    """Index of its first question."""
     stop: int
-    """The first question after it."""
+    """Index after its last question."""
 
     @property
     def name(self) -> str:
-        """The name of its directory."""
+        """Name of its directory."""
         return f"{self.number}-of-{self.of}"
 
     def take(self, questions: Sequence[Question]) -> Sequence[Question]:
@@ -53,7 +53,7 @@ class Shard:
 
 
 def split_shards(total: int, batch_size: int, wanted: int) -> list[Shard]:
-    """Cut an evaluation of `total` questions into shards of whole batches, as equal as they get; fewer than wanted for fewer batches."""
+    """Cut an evaluation of `total` questions into shards of whole batches, as equal as possible; fewer than wanted for fewer batches."""
     batches = -(-total // batch_size)
     count = max(1, min(wanted, batches))
     cuts = [min(total, batches * i // count * batch_size) for i in range(count + 1)]
@@ -61,12 +61,12 @@ def split_shards(total: int, batch_size: int, wanted: int) -> list[Shard]:
 
 
 def shards_dir(evals_dir: Path, key: str) -> Path:
-    """Return where the shards of an evaluation lie."""
+    """Return the directory of an evaluation's shards."""
     return evals_dir / SHARDS / key
 
 
 def has_shard(evals_dir: Path, key: str, shard: Shard) -> bool:
-    """Say whether a shard was played and is complete."""
+    """Return whether a shard is stored and complete."""
     return has_evaluation(shards_dir(evals_dir, key), shard.name)
 
 
@@ -74,16 +74,16 @@ def write_shard(evals_dir: Path, key: str, shard: Shard, played: Evaluation, sou
     """Store a played shard; arguments as for `write_evaluation`.
 
     Raises:
-        EvaluationError: it cannot be written.
+        EvaluationError: the shard cannot be written.
     """
     return write_evaluation(shards_dir(evals_dir, key), shard.name, played, {**sources, "shard": shard.name}, corpus)
 
 
 def merge_shards(evals_dir: Path, key: str, shards: Sequence[Shard], questions: Sequence[Question], max_failed_frac: float) -> Evaluation:
-    """Put all shards of an evaluation together, given in order as its questions are; its seconds are the sum of theirs.
+    """Merge all shards of an evaluation, given in the order of its questions; its seconds are the sum of theirs.
 
     Raises:
-        EvaluationError: a shard is missing, damaged or one of other questions, or too many episodes failed.
+        EvaluationError: a shard is missing, damaged or of other questions, or too many episodes failed.
     """
     parts = [_load_shard(evals_dir, key, shard, questions) for shard in shards]
     found = sum(len(part.rows) for part in parts)
@@ -109,7 +109,7 @@ def _join(parts: Sequence[Evaluation]) -> Evaluation:
 
 @dataclass(frozen=True, slots=True)
 class EvaluationTarget:
-    """What is to be stored: the evaluation of a content key, or a shard of it."""
+    """The place of an evaluation in the store: that of a content key, or of a shard of it."""
 
     key: str
     shard: Shard | None = None
@@ -120,11 +120,11 @@ def play_evaluation(
 ) -> None:
     """Play an evaluation, or a shard of it, on the stored corpus and index version, and store it.
 
-    All of it goes by keys and paths, so that another process can do it: whoever wants the evaluation needs no model.
+    All arguments are keys, paths and settings, so that another process can play it: the caller needs no model.
 
     Raises:
         ModelError, EvaluationError: as for `evaluate_policy`.
-        CorpusError, IndexUnusableError: what is played on is missing or damaged.
+        CorpusError, IndexUnusableError: the corpus or the index is missing or damaged.
     """
     questions = select_questions(load_questions(config.paths.corpora, digest), config.evaluate)
     environment = environment_of(config).open(config, digest, index_key)
@@ -148,7 +148,7 @@ def play_batches(
     origin: tuple[Mapping[str, object], str],
     progress: Progress | None,
 ) -> Evaluation:
-    """Play what is not played yet, and keep each batch of a policy with a model, unless an episode of it failed."""
+    """Play the batches that are not stored yet; store each batch of a policy with a model, unless an episode of it failed."""
     config, parts, sampler = environment.config, list[Evaluation](), None
     evals_dir = config.paths.evals
     for shard in split_shards(len(questions), config.evaluate.batch_size, len(questions)):
@@ -167,5 +167,5 @@ def play_batches(
 
 
 def remove_shards(evals_dir: Path, key: str) -> None:
-    """Remove the shards of an evaluation that is stored as a whole."""
+    """Delete the shards of an evaluation that is stored as a whole."""
     shutil.rmtree(shards_dir(evals_dir, key), ignore_errors=True)

@@ -1,6 +1,6 @@
 """Statistics of paired comparisons; the primitives come from numpy, scipy and statsmodels.
 
-Nothing here decides anything: the rule of promotion is in `evaluate/compare.py`.
+The rule of promotion is in `evaluate/compare.py`.
 """
 
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import sqrt
 
 MAX_RESAMPLE_CELLS = 4_000_000
-"""Resamples are drawn in blocks of at most this many counts (32 MB), so that memory does not grow with the data."""
+"""Largest number of counts (32 MB) in a block of resamples, so that memory does not grow with the data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +26,9 @@ class McNemar:
     """Discordant pairs and the exact p-value that both directions are equally likely."""
 
     gained: int
-    """Wrong before, right after."""
+    """Pairs that were wrong before and right after."""
     lost: int
-    """Right before, wrong after."""
+    """Pairs that were right before and wrong after."""
     p: float
 
 
@@ -41,8 +41,8 @@ def paired_bootstrap(differences: Sequence[float], clusters: Sequence[str], resa
 
     Args:
         differences: one value per question.
-        clusters: one name per question; an empty name is a cluster of its own. When all questions share one cluster there is
-            nothing to resample, and every question counts as its own.
+        clusters: one name per question; an empty name is a cluster of its own. If all questions share one cluster, every question counts as
+            its own, because one cluster cannot be resampled.
         resamples: number of resamples.
         alpha: 1 - level of the interval.
         seed: seeds the resampling.
@@ -93,7 +93,7 @@ def smallest_detectable_effect(n: int, mean_square: float, alpha: float) -> floa
 
     Args:
         n: paired questions.
-        mean_square: mean squared difference; for right/wrong that is the share of discordant pairs.
+        mean_square: mean squared difference; for right/wrong the share of discordant pairs.
         alpha: two-sided level of the test.
     """
     from scipy.stats import norm
@@ -106,7 +106,7 @@ def smallest_detectable_effect(n: int, mean_square: float, alpha: float) -> floa
 def holm_adjust(p_values: Sequence[float]) -> list[float]:
     """Adjust p-values for testing several hypotheses at once (Holm, Scandinavian Journal of Statistics 6, 1979).
 
-    The same numbers as statsmodels' `multipletests`, which collects garbage at every call: half a second once torch is loaded.
+    The results are those of statsmodels' `multipletests`, which collects garbage at every call: half a second once torch is loaded.
     """
     import numpy as np
 

@@ -1,9 +1,9 @@
-"""Stored evaluations: immutable directories named by the content they were made from.
+"""Stored evaluations: immutable directories named by a key of their inputs.
 
     <evals_dir>/<key>/{rows.jsonl, episodes.jsonl, metrics.json, manifest.json}
 
-A directory is written under a temporary name and renamed once its manifest, the last file, is complete; one without a manifest
-does not exist for a reader. Log-probabilities of episodes are not stored: nothing reads them after an evaluation.
+A directory is written under a temporary name and renamed once its manifest, the last file, is complete; readers ignore one without a
+manifest. Log-probabilities of episodes are not stored, because no code reads them after an evaluation.
 """
 
 import json
@@ -26,7 +26,7 @@ _EPISODE = TypeAdapter(Episode)
 
 
 class Manifest(TypedDict):
-    """What `manifest.json` holds; earlier ones have no `corpus`."""
+    """Content of `manifest.json`; earlier ones have no `corpus`."""
 
     key: str
     n: int
@@ -38,20 +38,20 @@ class Manifest(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """One policy, evaluated."""
+    """An evaluation of one policy."""
 
     rows: tuple[EpisodeRow, ...]
-    """One per question, in the order of the questions."""
+    """Rows, one per question, in the order of the questions."""
     episodes: tuple[Episode, ...]
-    """One per row."""
+    """Episodes, one per row."""
     metrics: dict[str, float]
     slices: dict[str, dict[str, float]]
     seconds: float
-    """Wall time of playing and grading."""
+    """Wall time of playing and grading, in seconds."""
 
 
 def has_evaluation(evals_dir: Path, key: str) -> bool:
-    """Say whether a complete evaluation is stored under a key, its files as they were written."""
+    """Return whether a complete evaluation is stored under a key, with its files unchanged."""
     directory = evals_dir / key
     try:
         files = load_manifest(directory)["files"].items()
@@ -61,13 +61,13 @@ def has_evaluation(evals_dir: Path, key: str) -> bool:
 
 
 def write_evaluation(evals_dir: Path, key: str, evaluation: Evaluation, sources: Mapping[str, object], corpus: str = "") -> Path:
-    """Store an evaluation; one that is already there complete is left as it is.
+    """Store an evaluation; a complete one under the same key is left unchanged.
 
-    The manifest names what the key was made from (`sources`), so that the result can be walked back, and the digest of the corpus that
-    the questions were first taken from, for the key knows only the questions.
+    The manifest names the inputs of the key (`sources`), so that the lineage can be followed, and the digest of the corpus that the
+    questions were first taken from, because the key covers only the questions.
 
     Raises:
-        EvaluationError: it cannot be written; nothing half-written is left.
+        EvaluationError: the evaluation cannot be written; no partial directory is left.
     """
     final = evals_dir / key
     if has_evaluation(evals_dir, key):
@@ -85,7 +85,7 @@ def load_evaluation(evals_dir: Path, key: str) -> Evaluation:
     """Load a stored evaluation after checking its files against the manifest.
 
     Raises:
-        EvaluationError: it is missing, incomplete or damaged.
+        EvaluationError: the evaluation is missing, incomplete or damaged.
     """
     directory = evals_dir / key
     manifest = load_manifest(directory)
@@ -101,7 +101,7 @@ def load_manifest(directory: Path) -> Manifest:
     """Load the manifest of a stored evaluation: key, files with their digests, n, sources.
 
     Raises:
-        EvaluationError: there is none, or it is damaged.
+        EvaluationError: the manifest is missing or damaged.
     """
     try:
         manifest: Manifest = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
@@ -115,29 +115,29 @@ def load_rows(path: Path) -> list[EpisodeRow]:
     """Load rows from a stored evaluation's directory or from a `rows.jsonl`.
 
     Raises:
-        EvaluationError: the file is missing or a line is no row.
+        EvaluationError: the file is missing or a line is not a row.
     """
     return [row_from_dict(values) for values in _read_lines(path / ROWS if path.is_dir() else path)]
 
 
 def episode_to_dict(episode: Episode) -> dict[str, Any]:
-    """Turn an episode into JSON-serialisable values, without log-probabilities."""
+    """Convert an episode to JSON-serialisable values, without log-probabilities."""
     values = asdict(episode)
     for turn in values["turns"]:
         del turn["sampled_logprobs"]
-        if turn["program"] is None:  # a turn without a program is stored as it was before there were any
+        if turn["program"] is None:  # the key is left out, as in older files
             del turn["program"]
-        for name in ("made", "tokens"):  # nor is what only programs and planners have
+        for name in ("made", "tokens"):  # likewise: only programs and planners have these
             if turn["result"] is not None and not turn["result"][name]:
                 del turn["result"][name]
     return values
 
 
 def episode_from_dict(values: Mapping[str, object]) -> Episode:
-    """Turn stored values back into an episode.
+    """Convert stored values back to an episode.
 
     Raises:
-        EvaluationError: they are no episode.
+        EvaluationError: the values are not those of an episode.
     """
     try:
         return _EPISODE.validate_python(values)

@@ -1,10 +1,10 @@
-"""What evaluations on twins and of repeated episodes say beside accuracy, each share with an interval clustered by page.
+"""Measures of trust beside accuracy, from evaluations on twins and of repeated episodes; each share has an interval clustered by page.
 
-both right      question and twin are both answered rightly: where the answer is stated it is found, where it is not that is said
-grounded        of the questions answered rightly: the answer is another one without what states it, and the new fact where that
-                reads otherwise (the withdrawal test)
+both right      question and twin are both answered rightly: the stated answer is found, and a missing one is reported as unknown
+grounded        of the questions answered rightly: without the texts that state the answer it changes, and follows them if they are
+                replaced (the withdrawal test)
 pass@k          any of k sampled episodes of a question is right
-majority@k      the answer that most of them give is right; of equally many the one that came first
+majority@k      the most frequent answer is right; of equally frequent ones the first
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +19,7 @@ from slmsearch.intervals import wilson_interval
 from slmsearch.judge.exact import typed_match
 
 SAMPLED = "sampled"
-"""The evaluation of repeated episodes among those of `measure_trust`."""
+"""Name of the evaluation of repeated episodes among those of `measure_trust`."""
 Rows = Sequence[EpisodeRow]
 ById = Mapping[str, EpisodeRow]
 
@@ -35,12 +35,12 @@ class Share:
 
 
 def measure_trust(whole: Rows, others: Mapping[str, Rows], config: DecisionConfig) -> dict[str, dict[str, Share]]:
-    """Measure what the evaluations that there are allow; failed episodes count nowhere.
+    """Compute the measures that the given evaluations allow; failed episodes do not count.
 
     Args:
-        whole: rows of the corpus as it is.
+        whole: rows on the unchanged corpus.
         others: rows of the same policy by view, and of repeated episodes under `SAMPLED`.
-        config: says level and resamples of intervals.
+        config: level and resamples of intervals.
 
     Returns:
         Measure -> slice (`all` first) -> share. Measures are `twins/both_right` and `twins/unknown_right`, over all twins and for each
@@ -81,7 +81,7 @@ def _majority(group: Rows) -> float:
     for row in group:
         given = next((first for first in same if first == row.answer or (first and typed_match(row.answer, (first,)))), row.answer)
         same.setdefault(given, []).append(row)
-    return max(same.values(), key=len)[0].correct  # of equally many, those that came first
+    return max(same.values(), key=len)[0].correct  # `max` takes the first of equally long lists
 
 
 def _slices(values: Sequence[tuple[EpisodeRow, float]], config: DecisionConfig) -> dict[str, Share]:
@@ -96,6 +96,6 @@ def _share(values: Sequence[tuple[EpisodeRow, float]], config: DecisionConfig) -
     numbers, clusters = [value for _, value in values], [row.cluster for row, _ in values]
     found = paired_bootstrap(numbers, clusters, config.resamples, config.alpha, config.seed)
     low, high = wilson_interval(round(sum(numbers)), len(numbers), config.alpha)
-    if 0 < found.mean < 1:  # where all are alike resampling shows no spread
+    if 0 < found.mean < 1:  # where all values are equal resampling shows no spread
         low, high = found.low, found.high
     return Share(found.mean, low, high, len(numbers))

@@ -1,1 +1,1 @@
-"""Where a result comes from: walking stored artefacts back to what made them and forth to what was made from them."""
+"""Lineage of results: walks from stored artifacts back to their inputs and forth to the artifacts made from them."""

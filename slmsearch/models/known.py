@@ -1,4 +1,4 @@
-"""Models that are known by name, and where they stand: pretrained ones once they are fetched, tiny ones as they are shipped."""
+"""Models with names, and their directories: pretrained ones after fetching, tiny ones as shipped."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,29 +6,29 @@ from pathlib import Path
 from slmsearch.package_data import package_data
 
 FULL = "-full"
-"""Ending of the directory that holds a model in full precision, from the Hub."""
+"""Suffix of the directory of a model in full precision, from the Hub."""
 
 
 @dataclass(frozen=True, slots=True)
 class KnownModel:
-    """A pretrained model that a package on the package registry carries, and the Hub in full precision."""
+    """A pretrained model in a package of the package registry, and in full precision on the Hub."""
 
     name: str
-    """As `policy.model` takes it."""
+    """Name, as in `policy.model`."""
     requirement: str
     """Package and version, `name==version`."""
     wheel_sha256: str
     file: str
-    """The GGUF, as the package names it."""
+    """Name of the GGUF in the package."""
     file_sha256: str
     hub_id: str
     licence: str
     what: str
-    """What it is once it is converted, for people."""
+    """Description of the converted model."""
     fetched_mb: int
     """Size of the package, in millions of bytes."""
     space_mb: int
-    """Disk space that fetching and converting take."""
+    """Disk space for fetching and converting, in millions of bytes."""
 
 
 KNOWN = {
@@ -50,7 +50,7 @@ KNOWN = {
 }
 """Name -> model."""
 TINY = ("tiny-searcher", "tiny-searcher-clean", "tiny-planner")
-"""Models that are shipped with the code; `slmsearch bootstrap` writes one of the same name into the data directory."""
+"""Names of models that are shipped with the code; `slmsearch bootstrap` writes one of the same name into the data directory."""
 
 
 def models_dir(data_dir: str | Path) -> Path:
@@ -64,10 +64,10 @@ def shipped_models() -> Path:
 
 
 def path_of(name: str, data_dir: str | Path) -> str:
-    """Return the directory of a model that is known by name; every other name, and a directory of the same name, is returned as it is.
+    """Return the directory of a model that is known by name; return every other name, and a directory of the same name, unchanged.
 
-    A pretrained model stands in the data directory once it is fetched. A tiny one is taken from there where `slmsearch bootstrap` has made
-    it, else as it is shipped.
+    A pretrained model is in the data directory after fetching. A tiny one is taken from there if `slmsearch bootstrap` has made it, else as
+    shipped.
     """
     if Path(name).exists() or name not in {*KNOWN, *TINY}:
         return name
@@ -76,13 +76,13 @@ def path_of(name: str, data_dir: str | Path) -> str:
 
 
 def name_of(model: str) -> str:
-    """Return the name of a known pretrained model from its directory, as `path_of` gives it; every other name is returned as it is."""
+    """Return the name of a known pretrained model from its directory, as `path_of` gives it; return every other name unchanged."""
     path = Path(model)
     return path.name if path.name in KNOWN and path.parent.name == models_dir("").name else model
 
 
 def split_commit(model: str) -> tuple[str, str | None]:
-    """Return a model's name on the Hub and the commit behind its `@`, if there is one; a directory is returned as it is."""
+    """Return a model's name on the Hub and the commit behind its `@`, if there is one; return a directory unchanged."""
     if Path(model).is_dir():
         return model, None
     name, _, commit = model.partition("@")

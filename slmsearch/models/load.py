@@ -15,10 +15,10 @@ from slmsearch.models.known import split_commit
 def load_model(policy: PolicyConfig, keep_adapter: bool = False) -> tuple[Any, Any]:
     """Load model and tokenizer, with the policy's adapter if it names one and its variables set in the chat template.
 
-    An adapter is merged into float32 weights, and laid over all others: merged into bfloat16 weights most of a young one would be
-    rounded away, into 4-bit ones nearly all of it, so that what is measured would not be what was trained.
+    An adapter is merged into float32 weights, and kept beside all others: merging into bfloat16 weights would round most of a young one
+    away, into 4-bit ones nearly all of it, and an evaluation would not measure the trained policy.
 
-    `keep_adapter` leaves it beside float32 weights, too, so that it can be switched off.
+    `keep_adapter` keeps it beside float32 weights, too, so that it can be disabled.
 
     Raises:
         ModelError: a path is missing or damaged, a Hub id cannot be fetched, or the adapter belongs to another base.
@@ -47,8 +47,9 @@ def load_model(policy: PolicyConfig, keep_adapter: bool = False) -> tuple[Any, A
 
 
 def set_template_kwargs(tokenizer: Any, kwargs: Mapping[str, bool | float | str]) -> Any:
-    """Give variables of a tokenizer's chat template a value, in the template itself: whoever renders it, now or from a copy of the
-    tokenizer, renders the same. What a caller passes still wins.
+    """Set variables of a tokenizer's chat template, in the template itself; arguments of a rendering take precedence.
+
+    Every rendering has them, also one from a copy of the tokenizer.
 
     Raises:
         ModelError: the tokenizer has no single chat template.
@@ -82,14 +83,14 @@ def _load_pretrained(kind: Any, model: str, **settings: object) -> Any:
     try:
         name, revision = split_commit(model)
         return kind.from_pretrained(name, revision=revision, **settings)
-    except Exception as error:  # transformers, safetensors, torch and the Hub raise their own
+    except Exception as error:  # transformers, safetensors, torch and the Hub raise errors of their own
         raise ModelError(f"cannot load model {model!r}: {cause_of(error)}; give a path or Hub id in policy.model") from error
 
 
 def keep_packing(model: Any) -> None:
-    """Let 4-bit layers on a processor with AVX512-BF16 stay as they were packed.
+    """Keep 4-bit layers in their packing on a processor with AVX512-BF16.
 
-    bitsandbytes packs them anew for inference the first time they run without gradient, and never back: its kernel for that has
+    bitsandbytes repacks them for inference the first time they run without gradient, and never back: its kernel for that has
     no backward pass, so that a policy that has sampled once would learn without the gradient through its layers.
     """
     for module in model.modules():
@@ -98,10 +99,10 @@ def keep_packing(model: Any) -> None:
 
 
 def load_adapter(model: Any, adapter: str, trainable: bool = False) -> Any:
-    """Lay the LoRA adapter of a directory (safetensors) over its base, to be trained further if told so; return PEFT's model.
+    """Put the LoRA adapter of a directory (safetensors) on its base, to be trained further if `trainable`; return PEFT's model.
 
     Raises:
-        ModelError: the adapter is missing, damaged, no LoRA, or does not fit.
+        ModelError: the adapter is missing, damaged, not a LoRA, or does not fit.
     """
     from peft import PeftModel
     from safetensors import SafetensorError
@@ -115,8 +116,10 @@ def load_adapter(model: Any, adapter: str, trainable: bool = False) -> Any:
 
 
 def _check_adapter_config(adapter: str) -> None:
-    """Refuse an adapter that is no LoRA, and one whose settings hold regular expressions: PEFT matches them with the name of every module,
-    and a hostile one takes years and cannot be interrupted."""
+    """Check that an adapter is a LoRA without regular expressions in its settings.
+
+    PEFT matches them with the name of every module, and a hostile one takes years and cannot be interrupted.
+    """
     path = Path(adapter) / "adapter_config.json"
     if not path.is_file():
         return  # a name on the Hub, or PEFT says that it is missing
@@ -130,14 +133,14 @@ def _check_adapter_config(adapter: str) -> None:
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise ModelError(f"cannot load adapter {adapter!r}: {path.name} is not what PEFT writes ({cause_of(error)})") from error
     if kind != "LORA":
-        raise ModelError(f"cannot load adapter {adapter!r}: {str(kind)[:40]!r} is not LoRA, the one kind that is played and trained here")
+        raise ModelError(f"cannot load adapter {adapter!r}: {str(kind)[:40]!r} is not LoRA; only LoRA adapters are supported")
     odd = next((pattern for pattern in patterns if not re.fullmatch(r"[\w.-]+", pattern)), None)
     if odd is not None:
         raise ModelError(f"cannot load adapter {adapter!r}: list its modules by name in {path.name} instead of the pattern {odd[:60]!r}")
 
 
 def merge_adapter(model: Any, adapter: str, keep: bool = False) -> Any:
-    """Merge a LoRA adapter into a model; `keep` lays it over the weights instead, which is slower and rounds nothing.
+    """Merge a LoRA adapter into a model; `keep` keeps it beside the weights instead, which is slower and rounds nothing.
 
     Raises:
         ModelError: as `load_adapter`.
@@ -147,7 +150,7 @@ def merge_adapter(model: Any, adapter: str, keep: bool = False) -> Any:
 
 
 def check_local(name: str, setting: str, file: str) -> None:
-    """Refuse a name that is meant as a path (absolute, `./`, `data/...`) but holds no such file.
+    """Check that a name that is meant as a path (absolute, `./`, `data/...`) exists and holds the file.
 
     Raises:
         ModelError: the path or the file in it is missing.
@@ -159,7 +162,7 @@ def check_local(name: str, setting: str, file: str) -> None:
 
 
 def has_bf16() -> bool:
-    """Say whether this processor multiplies bfloat16 itself; where it does not, bfloat16 is slower than float32."""
+    """Return whether this processor multiplies bfloat16 itself; otherwise bfloat16 is slower than float32."""
     import torch
 
     known = torch.cpu.get_capabilities()

@@ -1,7 +1,7 @@
-"""What was read of somebody's documents, so that a person sees what can be asked, and what looks wrong.
+"""Report on the pages of read documents: the content that questions can be about, and suspicious pages.
 
-A page looks suspicious for what mostly comes from being read badly: it has one section only, many pages have its title, a tenth of its text
-stands on other pages as well, sections of it are empty.
+Most suspicious pages come from reading errors: a page with one long section, many pages with its title, a tenth of its text also on other
+pages, empty sections.
 """
 
 import itertools
@@ -19,33 +19,33 @@ from slmsearch.corpus.sections import own_texts, split_sections
 from slmsearch.report.tables import Table
 
 MANY_PAGES = 3
-"""So many may share a title before it is suspicious."""
+"""Number of pages with the same title above which it is suspicious."""
 REPEATED = 0.1
-"""Share of a page's words in blocks that stand on other pages, too, from which it is suspicious."""
+"""Share of a page's words in blocks that are also on other pages, from which on it is suspicious."""
 FEWEST_WORDS = 8
-"""Shorter blocks may be the same everywhere."""
+"""Length below which a block may occur on many pages, in words."""
 LONG_WORDS = 400
-"""Words from which one section is few for a page."""
+"""Length from which on a page of one section is suspicious, in words."""
 SHOWN = 40
-"""Rows of the table."""
+"""Number of rows of the table."""
 SHOWN_DROPPED, SHOWN_CHARS = 6, 70
 _MARK = re.compile(r" \([^()]*\)$")
 
 
 @dataclass(frozen=True, slots=True)
 class SeenPage:
-    """A page with what is to be said of it."""
+    """A page with its suspicions."""
 
     page: Page
     sections: tuple[dict[str, str], ...]
-    """`id`, `heading` and `text` of each; no line stands in two of them."""
+    """Sections as `id`, `heading` and `text`; every line is in one section only."""
     words: int
     suspicions: tuple[str, ...]
     dropped: tuple[dict[str, str], ...] = ()
-    """`kind` and `text` of what was left out of it alone."""
+    """Texts that were left out of this page alone, as `kind` and `text`."""
 
     def row(self) -> dict[str, object]:
-        """Return it as JSON has it."""
+        """Return it in the form of the JSON report."""
         metadata = dict(self.page.metadata)
         path = metadata.pop("path", None)
         named = {"id": self.page.id, "title": self.page.title, "path": path, "metadata": metadata}
@@ -59,7 +59,7 @@ class SeenPage:
 
 
 def look_at_pages(pages: Sequence[Page], dropped: Sequence[Dropped] = ()) -> list[SeenPage]:
-    """Look at pages, and return the suspicious ones first, those with most suspicions ahead."""
+    """Check pages; return the suspicious ones first, by the number of suspicions."""
     left_out: dict[str, list[dict[str, str]]] = defaultdict(list)
     for item in dropped:
         left_out[item.path].append({"kind": item.kind, "text": item.text})
@@ -90,13 +90,13 @@ def look_at_pages(pages: Sequence[Page], dropped: Sequence[Dropped] = ()) -> lis
 
 
 def _blocks(content: str) -> list[tuple[bytes, int]]:
-    """Return a print and the number of words of each longer block."""
+    """Return a hash and the number of words of each longer block."""
     split = [block.split() for block, _ in split_blocks(content)]
     return [(blake2b(" ".join(words).encode(), digest_size=12).digest(), len(words)) for words in split if len(words) >= FEWEST_WORDS]
 
 
 def render_pages(reading: Reading, seen: Sequence[SeenPage], most: int = SHOWN) -> str:
-    """Render what was read: suspicious pages first, then what was dropped of their texts and how much there is in all."""
+    """Render the pages that were read: suspicious ones first, then the texts dropped from them and the totals."""
     suspicious = sum(bool(page.suspicions) for page in seen)
     rows = [(_cut(page.page.title), str(len(page.sections)), f"{page.words:,}", ", ".join(page.suspicions) or "-") for page in seen[:most]]
     lines = [Table(("page", "sections", "words", "looks wrong"), tuple(rows)).to_text()]

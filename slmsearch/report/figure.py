@@ -1,6 +1,6 @@
 """The curves of training runs as one picture, for a paper, a message or a slide: PNG or SVG by the suffix of its file.
 
-The page has the same curves (`page/sections.py`), smaller and more of them.
+The page has these and further curves (`page/sections.py`), smaller.
 """
 
 from collections.abc import Sequence
@@ -20,27 +20,27 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".png", ".svg")
 COLOURS = ("#2a6fb0", "#c8551b", "#2f8f5b", "#8a4fa3", "#8c6d1f", "#5b6570")
-"""Of runs, in order; told apart by people who do not see red and green alike."""
+"""Colours of runs, in order; people who confuse red and green can distinguish them."""
 PANEL_SIZE = (3.9, 2.6)
-"""Inches."""
+"""Width and height of a panel, in inches."""
 COLUMNS, DPI = 3, 160
 MAX_NAME = 40
 
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """A curve that is drawn where some run has it."""
+    """A curve that is drawn if some run has it."""
 
     title: str
     unit: str
     metrics: tuple[str, ...]
-    """The first that a run has is drawn."""
+    """Names of metrics; the first that a run has is drawn."""
     factor: float = 1.0
-    """From the metric's unit to the one that is drawn."""
+    """Factor from the metric's unit to the drawn one."""
     tiny: bool = False
-    """Of any order of magnitude below 1: written with the prefixes of units."""
+    """True if values have any order of magnitude below 1, and are written with prefixes of units."""
     sparse: bool = False
-    """Measured now and then: points instead of a moving mean."""
+    """True if the metric is measured only at some steps, and drawn as points instead of a moving mean."""
 
 
 PANELS = (
@@ -58,10 +58,10 @@ KL_TO = {"policy/kl_reference": "KL to the reference", "policy/kl_sampler": "KL 
 
 
 def check_suffix(path: Path) -> None:
-    """Refuse a file that is neither a PNG nor an SVG by its suffix.
+    """Check that a file's suffix is that of a PNG or an SVG.
 
     Raises:
-        ConfigError: it is not.
+        ConfigError: it is another suffix.
     """
     if path.suffix.lower() not in SUFFIXES:
         raise ConfigError(f"{path} has no suffix of a picture that can be written; name it .png or .svg")
@@ -72,7 +72,7 @@ def draw_curves(runs: Sequence[RunResults], path: Path) -> None:
 
     Raises:
         ConfigError: the suffix is neither `.png` nor `.svg`.
-        EvaluationError: no run has trained.
+        EvaluationError: no run has training steps.
     """
     from matplotlib import rc_context
     from matplotlib.figure import Figure
@@ -99,7 +99,7 @@ def draw_curves(runs: Sequence[RunResults], path: Path) -> None:
 
 
 def _points(run: RunResults, panel: Panel) -> tuple[str, list[tuple[float, float]]]:
-    """Return which metric of a panel a run has, and its points; a run without any has none."""
+    """Return the metric of a panel that a run has, and its points; empty if it has none."""
     for name in panel.metrics:
         if points := curve(run, name):
             return name, [(step, panel.factor * value) for step, value in points]
@@ -150,7 +150,7 @@ def _draw(place: "Axes", panel: Panel, runs: Sequence[RunResults]) -> None:
 
 
 def _label(figure: Any, place: "Axes", runs: Sequence[RunResults]) -> None:
-    """Say above which runs these are, and below what is pale, strong and dotted."""
+    """Label the figure: the runs above, and the meaning of pale, strong and dotted lines below."""
     note = f"pale: single steps; strong: mean of the last {SMOOTHED_STEPS}"
     if any(report.collapse is not None for run in runs for report in run.steps):
         note += "; dotted: collapse, best weights restored"

@@ -8,11 +8,11 @@ from slmsearch.intervals import show_interval
 from slmsearch.report.tables import Table
 
 NAMED_CHANGES = 6
-"""Changes named in the sentence; the record holds all."""
+"""Number of changes named in the sentence; the record holds all."""
 
 
 def night_table(night: Night) -> Table:
-    """Tabulate the comparisons of a night, what fell first."""
+    """Tabulate the comparisons of a night, falls first."""
     rows = sorted(night.tests, key=lambda test: not test.fell)
     headers = ("against", "slice", "n", "before", "tonight", "difference", "95 % interval", "p (Holm)", "")
     return Table(headers, tuple(_row(test) for test in rows))
@@ -26,7 +26,7 @@ def _row(test: NightTest) -> tuple[str, ...]:
 
 
 def describe_night(night: Night) -> str:
-    """Say in a sentence or two how a night went."""
+    """Describe the result of a night in a sentence or two."""
     if not night.tests:
         return f"Night {night.night}: {night.policy} was played; there is nothing to compare it with yet."
     if night.state == "green":

@@ -1,6 +1,6 @@
-"""Tables made from evaluated rows, and of what measurements of judge and retrieval came to, as plain text, Markdown or records.
+"""Tables of evaluated rows, and of measurements of judge and retrieval, as plain text, Markdown or records.
 
-Shares carry Wilson intervals; nothing is computed here that a decision rests on (`evaluate/compare.py` does that).
+Shares carry Wilson intervals; no decision rests on a number computed here (`evaluate/compare.py` computes those).
 """
 
 import re
@@ -18,13 +18,13 @@ from slmsearch.evaluate.statistics import Difference
 from slmsearch.intervals import show_interval, wilson_interval
 
 NONE = "-"
-"""What stands where there is no value."""
+"""Text for a missing value."""
 Evaluations = Mapping[str, Sequence[EpisodeRow]]
 """Name of a policy -> its rows, in the order of the table."""
 
 
 def percent(value: float | None) -> str:
-    """Write a share as a percentage with one decimal; no value is a dash."""
+    """Write a share as a percentage with one decimal; a missing value is a dash."""
     return NONE if value is None else f"{100 * value:.1f}"
 
 
@@ -39,12 +39,12 @@ def points(value: float | None) -> str:
 
 
 def number(value: float | None, digits: int = 1) -> str:
-    """Write a number with so many decimals; no value is a dash."""
+    """Write a number with `digits` decimals; a missing value is a dash."""
     return NONE if value is None else f"{value:.{digits}f}"
 
 
 def whole(value: float | None) -> str:
-    """Write a number without decimals; no value is a dash."""
+    """Write a number without decimals; a missing value is a dash."""
     return number(value, 0)
 
 
@@ -59,9 +59,9 @@ def difference(mean: float, low: float, high: float, p: float) -> str:
 
 
 Columns = tuple[tuple[str, str, Callable[[float | None], str]], ...]
-"""Header, metric, and how it is written."""
+"""Header, metric, and the function that writes a value."""
 RIGHT = "answer/typed_match"
-"""The headline: right by the rules of numbers, dates and names."""
+"""Headline metric: right by the rules of numbers, dates and names."""
 COLUMNS: Columns = (
     ("exact match", "answer/exact_match", percent),
     ("F1", "answer/f1", percent),
@@ -82,7 +82,7 @@ COLUMNS: Columns = (
     ("tokens, worker too", "plan/tokens", whole),
     ("tokens per solved", "plan/tokens_per_solved", whole),
 )
-"""Of the table of policies; a column is shown where some policy has a value."""
+"""Columns of the table of policies; a column is shown if some policy has a value."""
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>|~#!])")
 
@@ -101,13 +101,13 @@ class Table:
         return "\n".join("  ".join((cell.rjust if i else cell.ljust)(widths[i]) for i, cell in enumerate(line)).rstrip() for line in lines)
 
     def to_markdown(self) -> str:
-        """Render as Markdown; cells are escaped, since names and answers come from outside."""
+        """Render as Markdown; cells are escaped, because names and answers come from outside."""
         ruler = ("---", *("---:" for _ in self.headers[1:]))
         lines = [tuple(map(escape_markdown, self.headers)), ruler, *(tuple(map(escape_markdown, row)) for row in self.rows)]
         return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
     def to_records(self) -> list[dict[str, str]]:
-        """List the rows as dictionaries, as table artifacts want them."""
+        """List the rows as dictionaries, in the form of table artifacts."""
         return [dict(zip(self.headers, row, strict=True)) for row in self.rows]
 
 
@@ -132,7 +132,7 @@ def results_table(evaluations: Evaluations, alpha: float = 0.05) -> Table:
 
 
 Trust = Mapping[str, Mapping[str, Mapping[str, float]]]
-"""Measure -> slice -> share, as `evaluate.trust.measure_trust` gives it."""
+"""Measure -> slice -> share, from `evaluate.trust.measure_trust`."""
 TRUST = {
     "twins/both_right": "question and twin right",
     "twins/unknown_right": '"I don\'t know" on twins',
@@ -143,7 +143,7 @@ TRUST = {
 
 
 def trust_table(policies: Mapping[str, Trust]) -> Table:
-    """Tabulate what twins and repeated episodes say of policies, one column each, by slice, with intervals."""
+    """Tabulate the measures of twins and repeated episodes, one column per policy, by slice, with intervals."""
     keys = list(dict.fromkeys((name, part) for trust in policies.values() for name, slices in trust.items() for part in slices))
     lines = []
     for name, part in keys:
@@ -156,7 +156,7 @@ def trust_table(policies: Mapping[str, Trust]) -> Table:
 
 
 def slices_table(evaluations: Evaluations, alpha: float = 0.05) -> Table:
-    """Tabulate typed match by slice with Wilson intervals, and exact match beside it, two columns a policy."""
+    """Tabulate typed match by slice with Wilson intervals, and exact match beside it, two columns per policy."""
     sliced = {name: {"all": list(rows), **slice_rows(rows)} for name, rows in evaluations.items()}
     names = list(dict.fromkeys(name for slices in sliced.values() for name in slices))
     sizes = {name: max(len(slices.get(name, ())) for slices in sliced.values()) for name in names}
@@ -177,7 +177,7 @@ def _match_cells(rows: Sequence[EpisodeRow], alpha: float) -> tuple[str, str]:
 
 
 def failure_mode_table(rows: Sequence[EpisodeRow]) -> Table:
-    """Count where wrong episodes broke, one column a kind of question."""
+    """Count the failure modes of wrong episodes, one column per kind of question."""
     kinds = sorted({row.kind for row in rows})
     counts = Counter((row.failure_mode, row.kind) for row in rows if row.failure_mode)
     names = dict.fromkeys([*(failure_mode.value for failure_mode in FailureMode), *(row.failure_mode for row in rows if row.failure_mode)])
@@ -201,7 +201,7 @@ def _comparison_cells(name: str, part: Comparison | SliceComparison, p_holm: flo
 
 
 def describe_comparison(comparison: Comparison) -> str:
-    """Say in a few lines what was compared, what came out and what was decided."""
+    """Describe a comparison in a few lines: the policies, the result and the decision."""
     found, left_out = comparison.difference, f" ({comparison.failed} left out as failed)" if comparison.failed else ""
     lines = [
         f"{comparison.decision}: {comparison.reason}",
@@ -217,7 +217,7 @@ def describe_comparison(comparison: Comparison) -> str:
 
 
 def qualification_table(summary: Mapping[str, Any]) -> Table:
-    """Tabulate what `summarise_qualification` gives: shares with their intervals, by kind of case."""
+    """Tabulate the result of `summarise_qualification`: shares with their intervals, by kind of case."""
     parts = ("accuracy", "false_accepts", "false_rejects")
     rows = tuple(
         (kind["kind"], str(kind["accuracy"]["n"] + kind["failed"]), *(_qualified(kind[part]) for part in parts), str(kind["failed"]))
@@ -227,7 +227,7 @@ def qualification_table(summary: Mapping[str, Any]) -> Table:
 
 
 def render_qualification(summary: Mapping[str, Any]) -> str:
-    """Render what `summarise_qualification` gives for a terminal."""
+    """Render the result of `summarise_qualification` for a terminal."""
     limits = summary["limits"]
     verdict = "passed" if summary["passed"] else "not passed: " + "; ".join(summary["shortfalls"])
     return "\n".join(
@@ -264,7 +264,7 @@ TITLES = {
 
 
 def render_retrieval(result: Mapping[str, Any]) -> str:
-    """Render what `summarise_ranks` gives for a terminal, with the number of questions beside every figure."""
+    """Render the result of `summarise_ranks` for a terminal, with the number of questions beside every figure."""
     level = f"{100 * (1 - result['alpha']):g} %"
     found, rows = result["retrievers"], []
     for metric, title in TITLES.items():
@@ -291,7 +291,7 @@ def _found(of: Mapping[str, Any], metric: str) -> str:
 
 
 def _retrieval_groups(result: Mapping[str, Any], *metrics: str) -> Table | None:
-    """Tabulate measures of the same questions by group, groups without one left out; None where none is left."""
+    """Tabulate measures of the same questions by group, without groups that have none; None where no group is left."""
     rows = []
     for group, counts in result["groups"].items():
         if count := counts[metrics[0]]:

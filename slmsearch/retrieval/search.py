@@ -143,7 +143,13 @@ class SearchIndex:
         return self._search(queries, top_k, ranking, within, self._pages, hidden)
 
     def search_sections(self, queries: Sequence[str], top_k: int, ranking: str | None = None) -> list[list[Hit]]:
-        """Rank sections as `search` ranks pages; a page may occur more than once."""
+        """Rank sections as `search` ranks pages; a page may occur more than once.
+
+        Args:
+            queries: texts of any length and script; they are cut at `MAX_QUERY_CHARS`.
+            top_k: maximum number of sections.
+            ranking: `hybrid`, `dense` or `lexical`; None takes the configured one.
+        """
         return self._search(queries, top_k, ranking, "", self._sections)
 
     @functools.cached_property
@@ -319,7 +325,13 @@ def _without(rows: Rows, away: Rows) -> Rows:
 
 
 def open_index(index_dir: Path, key: str, config: RetrievalConfig, embedder: Embedder | None = None) -> SearchIndex:
-    """Open a version for reading; an open version is not removed. An `embedder` replaces the configured one.
+    """Open a version for reading; an open version is not removed.
+
+    Args:
+        index_dir: directory of all versions.
+        key: of the version.
+        config: embedder, place of the vectors and ranking.
+        embedder: replaces the configured one; None loads that.
 
     Raises:
         IndexUnusableError: the version is missing, damaged, or built with another embedder.

@@ -1,8 +1,8 @@
-"""A key-value cache whose lines have lengths of their own, and can be forked and moved.
+"""A key-value cache whose lines (cache slots) have lengths of their own, and can be forked and moved.
 
-transformers' `DynamicCache` copies everything it holds for every token that is added. Here a layer writes into buffers that have room to
-spare. Every line begins at the first column, so that to forget its last tokens, or those of a line that is not needed any more, means to
-forget a number. Columns behind a line's length hold what does not matter, as far as any line was ever written; never what is not a number.
+transformers' `DynamicCache` copies everything it holds for every added token. Here a layer writes into buffers with spare columns. Every
+line begins at the first column. To forget a line, or its last tokens, the cache only changes its length. Columns behind a line's length
+hold arbitrary finite numbers, up to the last column that any line was written to; never NaN or infinity.
 
 Shapes: L lines, S lines of a forward pass, N new tokens, K key heads, C columns, D head size.
 """
@@ -18,21 +18,27 @@ from transformers.cache_utils import Cache, DynamicLayer
 from slmsearch.processes.processor import trim_heap
 
 COLUMNS, COLUMNS_TO_STAY = 64, 256
-"""Columns are allocated in multiples of this, and where buffers are to stay in multiples of that."""
+"""Unit in which columns are allocated, and the unit of buffers that should not move."""
 LARGE_BYTES = 100e6
-"""Size of buffers from which on a CPU's memory that was moved from is given back: an evaluation held half as much again as it used."""
+"""Size of buffers above which memory freed on a CPU is returned to the system: an evaluation held half as much again as it used."""
 
 
 class LineCache(Cache):
-    """Keys and values of lines, in buffers of L x K x C x D for every layer."""
+    """Keys and values of lines, in buffers (L, K, C, D) for every layer."""
 
     def __init__(self, device: torch.device, most: int, fixed: bool = False) -> None:
-        """Start empty; there will never be more than `most` lines. A `fixed` cache has room for all of them from the start."""
+        """Start empty.
+
+        Args:
+            device: of the buffers.
+            most: lines, at most.
+            fixed: allocate all lines from the start, so that the buffers seldom move.
+        """
         super().__init__(layer_class_to_replicate=DynamicLayer)
         self.lengths: list[int] = []
         """Tokens of each line."""
         self.device, self.moves = device, 0
-        """Where the buffers are, and how often they were moved."""
+        """Device of the buffers, and how often they were moved."""
         self._most, self._fixed = most, fixed
         self._buffers: list[tuple[Tensor, Tensor]] = []
         self._room = (0, 0)
@@ -41,9 +47,9 @@ class LineCache(Cache):
         self._rows: Tensor | slice = slice(0)
         """Lines of the forward pass, and the same as a slice where they are the first ones."""
         self._columns, self._at = torch.empty(0, dtype=torch.long), dict[int, Tensor]()
-        """Where its new keys go: columns (S x N), and by K the rows of a flat buffer (S * K * N)."""
+        """Targets of its new keys: columns (S, N), and by K the row numbers of a flat buffer (S * K * N,)."""
         self._width = 0
-        """Columns that it attends to, or passes over."""
+        """Columns that the pass attends to, or skips."""
         self._written = 0
         """Columns up to which every line holds numbers."""
 
@@ -53,7 +59,7 @@ class LineCache(Cache):
         return sum(tensor.nbytes for tensors in self._buffers for tensor in tensors)
 
     def restart(self, most: int) -> None:
-        """Forget all lines, and keep the buffers; there will be at most so many lines."""
+        """Forget all lines and keep the buffers; from now on there are at most `most` lines."""
         self.lengths, self._most = [], most
 
     def add(self, lines: int) -> None:
@@ -61,15 +67,19 @@ class LineCache(Cache):
         self.lengths += [0] * lines
 
     def begin(self, lines: Sequence[int], counts: Sequence[int], new: int) -> tuple[Tensor, Tensor]:
-        """Prepare a forward pass that feeds so many tokens to each of these lines, padded on the left to `new` columns.
+        """Prepare a forward pass that feeds tokens to lines, padded on the left to `new` columns. The lines grow at once.
 
-        The lines grow by them at once.
+        Args:
+            lines: S lines.
+            counts: tokens for each of them.
+            new: N, at least the largest count.
 
         Returns:
-            Positions of the new columns' tokens in their lines (S x N), and what each may attend to (S x 1 x N x columns).
+            Positions of the new tokens (S, N), and which columns each may attend to (S, 1, N, width), bool.
         """
+        # (S, 1) each: tokens fed to a line, and tokens that it held.
         given, before = np.asarray(counts)[:, None], np.array([self.lengths[line] for line in lines])[:, None]
-        # What pads goes behind the line's new end, where the next token overwrites it.
+        # (S, N): padding goes behind the line's new end, where the next token overwrites it.
         columns = before + (np.arange(new) - new + given) % new
         self._width = int(before.max()) + new
         self.reserve(len(self.lengths), self._width)
@@ -80,25 +90,25 @@ class LineCache(Cache):
         self._columns, self._at = torch.as_tensor(columns, device=self.device), {}
         for line, count in zip(lines, counts, strict=True):
             self.lengths[line] += count
-        seen = torch.arange(self._width, device=self.device) <= self._columns[:, None, :, None]  # made where it is read: it is large
-        positions = np.minimum(columns, np.maximum(before + given - 1, 0))
+        seen = torch.arange(self._width, device=self.device) <= self._columns[:, None, :, None]  # (S, 1, N, width), large
+        positions = np.minimum(columns, np.maximum(before + given - 1, 0))  # (S, N): padding repeats the last token's position
         return torch.as_tensor(positions, device=self.device), seen
 
     def begin_step(self, lengths: Tensor, width: int) -> tuple[Tensor, Tensor]:
-        """Prepare a pass that feeds a token to each of the first S lines, whose lengths (S) are on the device: the host waits for nothing.
+        """Prepare a pass of one token for each of the first S lines; their lengths (S,) stay on the device, so that the host need not wait.
 
-        Columns up to `width` must be filled. Lines do not grow by it.
+        Columns up to `width` must be filled. The lines do not grow.
 
         Returns:
-            Positions (S x 1), and what each token may attend to (S x 1 x 1 x width).
+            Positions (S, 1), and which columns each token may attend to (S, 1, 1, width), bool.
         """
         self._width, self._columns, self._at = width, lengths[:, None], {}
         self._lines, self._rows = torch.arange(len(lengths), device=self.device), slice(len(lengths))
-        seen = torch.arange(width, device=self.device) <= lengths[:, None, None, None]
+        seen = torch.arange(width, device=self.device) <= lengths[:, None, None, None]  # its own column included
         return self._columns, seen
 
     def fill(self, columns: int) -> int:
-        """Let all lines hold numbers up to a column, or to the last there is; return it."""
+        """Fill all lines with zeros from where they hold no numbers up to a column, or to the last one; return that column."""
         columns = min(columns, self._room[1])
         if columns > self._written:
             for tensors in self._buffers:
@@ -108,7 +118,18 @@ class LineCache(Cache):
         return columns
 
     def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-        """Write a layer's new keys and values (S x K x N x D); return those of the lines of this pass. See `Cache.update`."""
+        """Write a layer's new keys and values; see `Cache.update`.
+
+        Args:
+            key_states: (S, K, N, D).
+            value_states: (S, K, N, D).
+            layer_idx: number of the layer, from 0.
+            args: of `Cache.update`, ignored.
+            kwargs: of `Cache.update`, ignored.
+
+        Returns:
+            Keys and values of the lines of this pass, (S, K, width, D) each.
+        """
         new = (key_states, value_states)
         if layer_idx == len(self._buffers):
             lines, columns = self._room
@@ -119,14 +140,23 @@ class LineCache(Cache):
         keys, values = self._buffers[layer_idx]
         at = self._at.get(keys.shape[1])
         if at is None:
-            rows = self._lines[:, None] * keys.shape[1] + torch.arange(keys.shape[1], device=self.device)
+            rows = self._lines[:, None] * keys.shape[1] + torch.arange(keys.shape[1], device=self.device)  # (S, K)
             at = self._at[keys.shape[1]] = (rows[:, :, None] * keys.shape[2] + self._columns[:, None]).flatten()
         for tensor, states in zip((keys, values), new, strict=True):
-            tensor.flatten(0, 2).index_copy_(0, at, states.flatten(0, 2))
+            tensor.flatten(0, 2).index_copy_(0, at, states.flatten(0, 2))  # (L * K * C, D), a view, takes (S * K * N, D)
         return keys[self._rows, :, : self._width], values[self._rows, :, : self._width]
 
     def fork(self, parents: Sequence[int], lengths: Sequence[int], used: Collection[int]) -> list[int]:
-        """Copy the first tokens of each of the given lines, over lines that are not used where there are any; return the copies."""
+        """Copy the beginnings of lines; overwrite unused lines first.
+
+        Args:
+            parents: lines to copy.
+            lengths: tokens of each copy.
+            used: lines that are still needed.
+
+        Returns:
+            The line of each copy.
+        """
         idle = [line for line in range(len(self.lengths)) if line not in used]
         new = [*idle, *range(len(self.lengths), len(self.lengths) + len(parents))][: len(parents)]
         self.add(max(0, len(parents) - len(idle)))
@@ -139,7 +169,7 @@ class LineCache(Cache):
         return new
 
     def swap(self, pairs: Sequence[tuple[int, int]]) -> None:
-        """Let lines change places."""
+        """Swap the lines of each pair."""
         if not pairs:
             return
         there = [line for pair in pairs for line in pair]
@@ -153,10 +183,10 @@ class LineCache(Cache):
         taken, put = (torch.tensor(list(lines), device=self.device) for lines in (sources, targets))
         for tensors in self._buffers:
             for tensor in tensors:
-                tensor[put, :, : self._written] = tensor[taken, :, : self._written]
+                tensor[put, :, : self._written] = tensor[taken, :, : self._written]  # read whole before it is written: swaps work
 
     def reserve(self, lines: int, columns: int) -> None:
-        """Move to larger buffers if so many lines or columns do not fit; twice as many lines where there may be so many."""
+        """Move to larger buffers if `lines` or `columns` do not fit; lines double, as far as the maximum allows."""
         has_lines, has_columns = self._room
         lines = max(lines, self._most) if self._fixed else lines
         if lines <= has_lines and columns <= has_columns:
@@ -176,4 +206,4 @@ class LineCache(Cache):
                 moved.append(larger)
             self._buffers[layer] = (moved[0], moved[1])
             if trims:
-                trim_heap()  # what was moved from is in pieces too small for what comes next
+                trim_heap()  # the freed pieces are too small for the next layer's buffers

@@ -15,7 +15,7 @@ def make_sampler(policy: PolicyConfig, tool_role: str = "tool") -> Sampler:
         ModelError: the model or adapter cannot be loaded.
     """
     if policy.base_url:
-        from slmsearch.sampling.openai_sampler import OpenAISampler
+        from slmsearch.sampling.openai_sampler import OpenAISampler  # here: a served policy needs no torch
 
         key = policy.api_key.get_secret_value() if policy.api_key else "none"
         return OpenAISampler(policy.model, policy.base_url, key, tool_role, template_kwargs=policy.chat_template_kwargs)
@@ -39,6 +39,6 @@ def load_with_base(policy: PolicyConfig, tool_role: str = "tool") -> tuple[Sampl
     @contextmanager
     def open_base() -> Iterator[Sampler]:
         with model.disable_adapter() if policy.adapter else nullcontext():
-            yield TorchSampler(model, tokenizer, tool_role)
+            yield TorchSampler(model, tokenizer, tool_role)  # the same weights: no second copy in memory
 
     return TorchSampler(model, tokenizer, tool_role), open_base

@@ -1,6 +1,6 @@
-"""Turns written by an OpenAI-compatible server (llama.cpp, vLLM, Ollama, `transformers serve`), for evaluation only.
+"""A sampler that uses an OpenAI-compatible server (llama.cpp, vLLM, Ollama, `transformers serve`), for evaluation only.
 
-The server keeps no rows: every turn sends all messages. No ids come back, so such episodes cannot be trained on.
+The server keeps no rows: every turn sends all messages. The server returns no ids, so such episodes cannot be trained on.
 """
 
 import re
@@ -11,20 +11,20 @@ from slmsearch.episodes.sampler import Message, SampledTurn, Sampling
 from slmsearch.episodes.thinking import THINK, THOUGHT
 
 _MARKUP = re.compile(r"<(?=[^<>\s]{1,60}>)|\[(?=/?[A-Z_]{2,40}\])")
-"""Beginnings of what some model's template may use as markup: `<|im_end|>`, `</tool_response>`, `[/INST]`."""
+"""Beginnings of strings that some model's template may use as markup: `<|im_end|>`, `</tool_response>`, `[/INST]`."""
 _OPEN = re.compile(r"<(tool|answer|code|tool_call)>(?!.*</\1>)", re.DOTALL)
 TIMEOUT_S = 120.0
-"""Time a turn may take."""
+"""Time limit for a turn, in seconds."""
 CONCURRENCY = 8
-"""Requests under way at once."""
+"""Largest number of open requests."""
 WHOLE = {"top_p": 1.0, "frequency_penalty": 0.0, "presence_penalty": 0.0}
-"""The model's own distribution, as far as OpenAI's protocol has words for it; Ollama would take others from the model's file."""
+"""Parameters of the model's own distribution, as far as OpenAI's protocol has them; Ollama would take others from the model's file."""
 VLLM_SAMPLING = {"top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
-"""What vLLM would otherwise take from the model's generation config (Qwen2.5 has a repetition penalty of 1.05)."""
+"""Parameters that vLLM would otherwise take from the model's generation config (Qwen2.5 has a repetition penalty of 1.05)."""
 
 
 class OpenAISampler:
-    """Writes turns by chat completions, several at a time."""
+    """A sampler of turns by chat completions, several at a time."""
 
     def __init__(
         self,
@@ -34,14 +34,14 @@ class OpenAISampler:
         tool_role: str = "tool",
         template_kwargs: Mapping[str, bool | float | str] | None = None,
     ) -> None:
-        """Set up the client; nothing is asked yet.
+        """Set up the client; no request is sent yet.
 
         Args:
             model: name the server knows.
             base_url: address ending in `/v1`.
             api_key: key; local servers take any.
             tool_role: role of tool results; `user` where the server's template knows no `tool` message without a call id.
-            template_kwargs: variables of the server's chat template; sent only if there are any, for not every server knows them.
+            template_kwargs: variables of the server's chat template; sent only if there are any, because some servers do not know them.
         """
         from slmsearch.http_client import make_openai
 
@@ -49,7 +49,7 @@ class OpenAISampler:
         self._model, self._tool_role = model, tool_role
         self._extra: dict[str, object] = {"chat_template_kwargs": dict(template_kwargs)} if template_kwargs else {}
         self._known: Mapping[str, object] | None = None
-        """Further sampling parameters that the server knows; None until it was asked."""
+        """Further sampling parameters that the server knows; None until the first `open` asks for them."""
         self._messages: list[list[Message]] = []
         self._sampling = Sampling()
 
@@ -65,14 +65,14 @@ class OpenAISampler:
         """See `Sampler.sample`; a request that fails after its retries makes its row `failed`."""
         for row, result in zip(rows, results, strict=True):
             if result is not None:
-                # OpenAI's protocol wants to know which call a tool answers; llama-cpp-python refuses a message that does not say so.
+                # OpenAI's protocol requires the id of the call that a tool answers; llama-cpp-python refuses a message without one.
                 call = {"tool_call_id": "call"} if self._tool_role == "tool" else {}
                 self._messages[row].append({"role": self._tool_role, "content": disarm(result), **call})
         with ThreadPoolExecutor(CONCURRENCY) as pool:
-            return list(pool.map(self._write, rows, room))
+            return list(pool.map(self._write, rows, room))  # in the order of `rows`
 
     def _is_vllm(self) -> bool:
-        """Ask who serves; a server that does not say is none of vLLM's."""
+        """Ask which server answers; one that does not say is not vLLM."""
         from slmsearch.http_client import ask_models
 
         models = ask_models(str(self._client.base_url), self._client.api_key, 10.0, elsewhere=True)
@@ -101,19 +101,20 @@ class OpenAISampler:
         )
         if isinstance(reply, str):
             return SampledTurn("", ended=False, failure=f"generation: {reply}")
+        # A turn cut off by its token limit must not get a closing tag that the policy did not write.
         text = reply.text if reply.is_cut else close_stopped(reply.text, self._sampling.stop)
         self._messages[row].append({"role": "assistant", "content": text})
         return SampledTurn(text, not reply.is_cut, num_tokens=reply.tokens)
 
 
 def disarm(text: str) -> str:
-    """Put an invisible space into whatever could be markup of a template: a server reads markup in contents, too."""
+    """Put an invisible space into anything that could be markup of a template: a server reads markup in contents, too."""
     return _MARKUP.sub(lambda match: match[0] + "\u200b", text)
 
 
 def close_stopped(text: str, stop: Sequence[str]) -> str:
-    """Restore the closing tag that most servers take off a turn, and take off what those write on that know no stop texts."""
-    said = text.rfind(THOUGHT) + 1
+    """Restore the closing tag that most servers remove, and cut off text behind it from servers that know no stop texts."""
+    said = text.rfind(THOUGHT) + 1  # 0 where nothing was thought; stop texts count only behind this index
     if text.find(THINK, said) >= 0:
         return text
     ends = [found + len(mark) for mark in stop if (found := text.find(mark, said)) >= 0]

@@ -1,12 +1,12 @@
-"""Turns sampled by a torch model in this process, with a key-value cache kept across the turns of an episode.
+"""A sampler that uses a torch model in this process and keeps its key-value cache across the turns of an episode.
 
-No token is computed twice but a guess that was wrong. Episodes with the same history share one line of the cache: a group's prompt is
-prefilled once, and a line is forked only where its episodes write different tokens; between turns only the end-of-turn token and the tool
-result are fed, in blocks of similar length. Lines whose rows have ended their turn leave the batch. Where few lines go on, guesses of what
-they write next are fed along and kept where the policy draws the same. What is sampled is reported as ids; text is decoded only for the
-parser, and where a token may complete a stop text.
+The model computes no token twice, except after a rejected draft token. Episodes with the same history share one line (cache slot): a
+group's prompt is prefilled once, and a line is forked only where its episodes write different tokens. Between turns the sampler feeds only
+the end-of-turn token and the tool result, in blocks of similar length. Lines whose rows have ended their turn leave the batch. Where few
+lines are active, the sampler feeds draft tokens along and keeps those that the policy draws, too (`guesses.py`). Turns are reported as ids;
+text is decoded only for the parser, and where a token may complete a stop text.
 
-Shapes: L lines, V vocabulary.
+Shapes: S lines of a forward pass, N new tokens, B rows, P logit indices, V vocabulary. A place is a logit index.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,15 +28,15 @@ from slmsearch.sampling.guesses import Guesses
 from slmsearch.sampling.line_cache import LineCache
 
 PASS_COST, PASS_COST_ON_A_CARD = 48, 2048
-"""What a forward pass costs beside its tokens, in tokens."""
+"""Cost of a forward pass beside that of its tokens, in tokens."""
 FED_TOGETHER, FED_TO_A_CARD = 4096, 16_384
-"""Tokens of a forward pass, padding included, above which lines are fed in several."""
+"""Largest number of tokens of a forward pass, padding included; more lines are fed in several passes."""
 GUESSED, TOKENS_OF_A_PASS = 4, 32
-"""Guesses for a line at most, and tokens of a pass, guesses included, up to which there are any."""
+"""Largest number of draft tokens for a line, and of tokens of a pass, draft tokens included; larger passes get none."""
 IDLE_FRAC = 0.25
-"""Share of idle lines from which on the others move together: to move one takes as long as to pass over it a few times."""
+"""Share of idle lines from which on the others move together: moving a line takes as long as passing over it a few times."""
 ONE_THREAD_UP_TO = 5_000_000
-"""Weights of a model whose passes are so short that several threads wait for each other longer than they compute."""
+"""Largest number of weights of a model that one thread runs: in its short passes threads wait for each other longer than they compute."""
 
 
 @dataclass(slots=True)
@@ -44,15 +44,15 @@ class _Row:
     """An open row."""
 
     ids: list[int]
-    """All it holds: prompt, contexts, turns."""
+    """All its ids: prompt, contexts, turns."""
     line: int
-    """Line of the cache with its history, without the last id of its last turn."""
+    """Line of the cache that holds its history, without the last id of its last turn."""
     chance: np.random.Generator
-    """Draws; what a row samples does not depend on the rows beside it."""
+    """Generator of its draws; what a row samples does not depend on the rows beside it."""
     place: int = 0
-    """Of what follows its history, among the logits of the last passes."""
+    """Index of the logits that follow its history, among the logits of the last passes."""
     ended: bool = False
-    """The policy ended the turn, or completed a stop text."""
+    """True if the policy ended the turn, or completed a stop text."""
     left: int = 0
     """Ids the turn may still have."""
     sampled: list[int] = field(default_factory=list)
@@ -61,19 +61,24 @@ class _Row:
 
     @property
     def going(self) -> bool:
-        """Whether its turn goes on."""
+        """True while its turn continues."""
         return self.left > 0 and not self.ended
 
 
 class TorchSampler(IdSampler):
-    """Samples turns with a causal language model of transformers."""
+    """A sampler of turns with a causal language model of transformers."""
 
     def __init__(
         self, model: Any, tokenizer: Any, tool_role: str = "tool", renderer: ChatRenderer | None = None, decoder: Decoder | None = None
     ) -> None:
-        """Wrap a loaded model; it is used as it is (dropout, dtype, device and adapters are the caller's).
+        """Wrap a loaded model, unchanged: the caller sets dropout, dtype, device and adapters.
 
-        A renderer of the same tokenizer and role saves making one; a decoder that has served the same model has kept its graphs.
+        Args:
+            model: a causal language model.
+            tokenizer: of the model.
+            tool_role: role of tool results.
+            renderer: of the same tokenizer and role; None makes one.
+            decoder: one that has served the same model, with its graphs; None makes one. Used on a CUDA device only.
         """
         super().__init__(tokenizer, tool_role, renderer)
         self.model = model
@@ -84,7 +89,7 @@ class TorchSampler(IdSampler):
         self._completing: frozenset[int] = frozenset()
         """Ids that can complete a stop text."""
         self._opened: Tensor
-        """Logits that follow the prompts: a part's first turn begins when another has sampled its own."""
+        """Logits that follow the prompts (prompts, V): the first turn of a part begins after another part has sampled its own."""
         self.close()
 
     def open(self, prompts: Sequence[Sequence[Message]], sampling: Sampling) -> list[tuple[int, ...]]:
@@ -119,7 +124,7 @@ class TorchSampler(IdSampler):
     @torch.inference_mode()
     def sample(self, rows: Sequence[int], results: Sequence[str | None], room: Sequence[int]) -> list[SampledTurn]:
         """See `Sampler.sample`."""
-        if self._decoder is not None:  # as long as episodes may become: buffers that move take their graphs with them
+        if self._decoder is not None:  # up to the episodes' limit: graphs are lost when buffers move
             self._cache.reserve(0, max((len(self._rows[row].ids) + left for row, left in zip(rows, room, strict=True)), default=0))
         return super().sample(rows, results, room)
 
@@ -143,7 +148,7 @@ class TorchSampler(IdSampler):
     @torch.inference_mode()
     def _write(self, rows: list[int], contexts: list[tuple[int, ...]], limits: list[int]) -> list[tuple[Completion, bool]]:
         asked, size = set(rows), self._sampling.part_rows
-        # The others of the part are never asked for again.
+        # Rows of this part that are left out have ended: no later call asks for them.
         self._rows = {n: row for n, row in self._rows.items() if n in asked or (size and n // size != rows[0] // size)}
         going = [self._rows[row] for row in rows]
         with self._threads():
@@ -173,13 +178,13 @@ class TorchSampler(IdSampler):
         self._cache = LineCache(self.model.device, 0)
         self._opened = torch.empty(0)
         self._logits = torch.empty(0)
-        """What follows tokens of the last passes (places x V): of each line the last, after a pass with guesses those before it, too."""
+        """Logits of the last passes (P, V): one per line, or one per line and column after a pass with draft tokens."""
         self._guessed: dict[int, list[int]] = {}
-        """Guesses fed to lines in the last pass."""
+        """Draft tokens that the last pass fed to each line."""
         self._rows = dict[int, _Row]()
         self._guesses = Guesses()
         if self.model.device.type == "cpu" and not self._is_small:
-            trim_heap()  # a cache's pieces are too small for the next batch's
+            trim_heap()  # the freed pieces are too small for the next batch's cache
 
     def _feed_results(self, rows: Sequence[_Row], contexts: Sequence[tuple[int, ...]]) -> None:
         """Feed the last turn's last id and the context; rows whose histories are still equal go on sharing a line."""
@@ -194,10 +199,10 @@ class TorchSampler(IdSampler):
         self._feed({row.line: block for row, block in zip(rows, blocks, strict=True)})
 
     def _branch(self, rows: Sequence[_Row], blocks: Sequence[tuple[int, ...]], held: set[int]) -> None:
-        """Give rows that share a line and go on with different ids lines of their own; into lines that are held nothing may be written."""
-        branch_of: dict[tuple[int, tuple[int, ...]], int] = {}
+        """Give rows that share a line but continue with different ids lines of their own; held lines must not be written to."""
+        branch_of: dict[tuple[int, tuple[int, ...]], int] = {}  # (line, next ids) -> line, or -1 - index into `parents` for a fork
         parents: list[int] = []
-        taken = set(held)
+        taken = set(held)  # lines that another row will write to, or that must stay as they are
         for row, block in zip(rows, blocks, strict=True):
             if (row.line, block) not in branch_of:
                 branch_of[row.line, block] = row.line if row.line not in taken else -1 - len(parents)
@@ -209,27 +214,27 @@ class TorchSampler(IdSampler):
             row.line = branch if branch >= 0 else new[-1 - branch]
 
     def _feed(self, blocks: dict[int, tuple[int, ...]]) -> None:
-        """Append a block of ids to lines, those of similar length together."""
+        """Append a block of ids to each line, lines of similar length together."""
         by_length = sorted(blocks, key=lambda line: len(blocks[line]))
         spans = [sorted(by_length[start:end]) for start, end in split_by_length([len(blocks[line]) for line in by_length], *self._fed)]
-        logits = [self._forward(lines, [blocks[line] for line in lines], 1) for lines in spans]
+        logits = [self._forward(lines, [blocks[line] for line in lines], 1) for lines in spans]  # (lines of the span, V) each
         self._logits, self._guessed = torch.cat(logits), {}
-        places = {line: place for place, line in enumerate(chain(*spans))}
+        places = {line: place for place, line in enumerate(chain(*spans))}  # line -> logit index
         for row in self._rows.values():
             row.place = places.get(row.line, row.place)
 
     @torch.inference_mode()
     def _forward(self, lines: Sequence[int], blocks: Sequence[Sequence[int]], kept: int) -> Tensor:
-        """Feed lines a block of ids each, and keep them in the cache; return what follows the last `kept` columns (lines * kept x V)."""
+        """Feed each line a block of ids and keep it in the cache; return the logits of the last `kept` columns (S * kept, V)."""
         width = max(map(len, blocks))
         ids = torch.tensor([[0] * (width - len(block)) + list(block) for block in blocks], device=self.model.device)
         positions, seen = self._cache.begin(lines, [len(block) for block in blocks], width)
-        # By index: of a slice the head, in bfloat16, would copy its weights for every line.
+        # (S, N), padded on the left. Columns by index: of a slice the head, in bfloat16, would copy its weights for every line.
         return run(self.model, self._cache, ids, positions, seen, torch.arange(width - kept, width, device=ids.device))
 
     def _draw(self, rows: Sequence[_Row]) -> None:
-        """Draw each row's next token, and those after it as long as they were guessed; afterwards its line holds all but the last."""
-        drawing, right = rows, dict[int, int]()
+        """Draw each row's next token, and more as long as they match the draft tokens; afterwards a line holds all but the last."""
+        drawing, right = rows, dict[int, int]()  # `right`: accepted draft tokens by id(row): rows cannot be hashed
         for guesses in range(GUESSED + 1):
             following = []
             for row, token, logprob in zip(drawing, *self._choose(drawing), strict=True):
@@ -240,7 +245,7 @@ class TorchSampler(IdSampler):
                 row.ended = self._ends(row.sampled)
                 right[id(row)] = guesses
                 if row.going and self._guessed.get(row.line, [])[guesses : guesses + 1] == [token]:
-                    row.place += 1
+                    row.place += 1  # the accepted token's logits lie behind those it was drawn from
                     following.append(row)
             drawing = following
             if not drawing:
@@ -248,13 +253,14 @@ class TorchSampler(IdSampler):
         self._forget_guesses(rows, right)
 
     def _forget_guesses(self, rows: Sequence[_Row], right: dict[int, int]) -> None:
-        """Shorten lines to the guesses that were right; rows that had fewer right than others of their line get one of their own."""
+        """Shorten lines to the accepted draft tokens; rows that accepted fewer than others of their line get a line of their own."""
         by_line: dict[int, dict[int, list[_Row]]] = {}
         for row in rows:
             if self._guessed.get(row.line):
                 by_line.setdefault(row.line, {}).setdefault(right[id(row)], []).append(row)
         forks: list[tuple[int, int, list[_Row]]] = []
         for line, groups in by_line.items():
+            # `base`: tokens that are certain; `most`: draft tokens that some row of the line accepted.
             base, most = self._cache.lengths[line] - len(self._guessed[line]), max(groups)
             self._cache.lengths[line] = base + most
             self._guesses.count(len(self._guessed[line]), most)
@@ -265,33 +271,33 @@ class TorchSampler(IdSampler):
                 row.line = line
 
     def _ends(self, sampled: Sequence[int]) -> bool:
-        """Say whether the policy ended the turn with its last token, or completed a stop text with it."""
+        """Return whether the policy ended the turn with its last token, or completed a stop text with it."""
         if sampled[-1] in self.renderer.end_ids:
             return True
         return sampled[-1] in self._completing and self.renderer.is_stopped(sampled, self._sampling.stop)
 
     def _decode(self, rows: Sequence[_Row]) -> None:
-        """Send the last token of rows through the model, one for all rows of a line, with guesses where there is room for them."""
-        # What comes after must not be written into the line of a row that has ended its turn.
+        """Send the last token of rows through the model, once per line, with draft tokens where there is room for them."""
+        # The line of a row that has ended its turn must not be written to: its next turn begins there.
         self._branch(rows, [(row.sampled[-1],) for row in rows], {row.line for row in self._rows.values() if not row.going})
         self._gather(rows)
         leading = {row.line: row for row in rows}
         room = min(GUESSED, (TOKENS_OF_A_PASS - len(leading)) // len(leading))
         self._guessed = {line: self._guesses.guess(row.ids, min(room, row.left - 1)) for line, row in leading.items()}
-        lines = range(max(leading) + 1)
+        lines = range(max(leading) + 1)  # idle lines between them get an empty block: the cache is then a slice
         blocks = [[leading[line].sampled[-1], *self._guessed[line]] if line in leading else [] for line in lines]
         kept = max(map(len, blocks))
         self._logits = self._forward(lines, blocks, kept)
         for row in rows:
-            row.place = (row.line + 1) * kept - len(blocks[row.line])
+            row.place = (row.line + 1) * kept - len(blocks[row.line])  # blocks end at the last of `kept` columns: this is its first
 
     def _decode_together(self, rows: Sequence[_Row], decoder: Decoder) -> None:
         """Decode the next tokens of rows on the device, each in a line of its own, and keep those up to its end."""
         held = {row.line for row in self._rows.values() if not row.going}
-        self._branch(rows, [(number,) for number in range(len(rows))], held)
+        self._branch(rows, [(number,) for number in range(len(rows))], held)  # different blocks: a line for each
         self._gather(rows)
         found = decoder.decode({row.line: Going(row.sampled[-1], row.left, row.chance) for row in rows}, self._sampling.temperature)
-        may_end = np.isin(found[0], self._ending).tolist()
+        may_end = np.isin(found[0], self._ending).tolist()  # (B, steps): only these tokens are worth decoding to text
         for row, ids, logprobs, ending in zip(rows, found[0].tolist(), found[1].tolist(), may_end, strict=True):
             kept = min(len(ids), row.left)
             for number, token in enumerate(ids[:kept], 1):
@@ -307,7 +313,7 @@ class TorchSampler(IdSampler):
                 skip_draws(row.chance, kept)
 
     def _gather(self, rows: Sequence[_Row]) -> None:
-        """Move the lines of these rows together at the front, where too many others stand between them."""
+        """Move the lines of these rows to the front, where too many idle lines lie between them."""
         going = {row.line for row in rows}
         if self._decoder is not None:
             scattered = self._decoder.lines_of(len(going)) < self._decoder.lines_of(max(going) + 1)
@@ -323,16 +329,16 @@ class TorchSampler(IdSampler):
             row.line = places.get(row.line, row.line)
 
     def _fork(self, parents: Sequence[int], lengths: Sequence[int]) -> list[int]:
-        """Copy lines, over those that no row needs any more as far as there are any; return the copies."""
+        """Copy lines, over lines that no row needs where there are any; return the copies."""
         return self._cache.fork(parents, lengths, {row.line for row in self._rows.values()}) if parents else []
 
     def _choose(self, rows: Sequence[_Row]) -> tuple[list[int], list[float]]:
-        """Pick one token for each row; log-probabilities are under what is sampled from (greedy: temperature 1)."""
+        """Pick one token for each row; log-probabilities are under the sampled distribution (greedy: temperature 1)."""
         temperature = self._sampling.temperature
         places = list(dict.fromkeys(row.place for row in rows))
-        logits = self._logits[torch.tensor(places, device=self._logits.device)]
+        logits = self._logits[torch.tensor(places, device=self._logits.device)]  # (P, V), equal histories once
         at = {place: n for n, place in enumerate(places)}
-        which = torch.tensor([at[row.place] for row in rows], device=logits.device)
+        which = torch.tensor([at[row.place] for row in rows], device=logits.device)  # (B,) into `logits`
         if temperature > 0:
             draws = torch.tensor([row.chance.random() for row in rows], dtype=torch.float64, device=logits.device)
             chosen, logprobs = choose(logits, draws, temperature, which)
@@ -342,12 +348,22 @@ class TorchSampler(IdSampler):
 
 
 def split_by_length(lengths: Sequence[int], together: int = FED_TOGETHER, pass_cost: int = PASS_COST) -> list[tuple[int, int]]:
-    """Split ascending lengths into spans fed together, so that padding and passes cost least."""
+    """Split lengths into spans that are fed together, with the least cost of padding and passes, by dynamic programming.
+
+    Args:
+        lengths: tokens of each line, ascending.
+        together: largest number of tokens of a span, padding included.
+        pass_cost: cost of a pass, in tokens.
+
+    Returns:
+        First index and end of each span, in order.
+    """
+    # best[n]: least cost of the first n lines; since[n]: where their last span begins.
     best, since = np.zeros(len(lengths) + 1, dtype=np.int64), [0]
     for end in range(1, len(lengths) + 1):
-        least = end - max(1, together // max(1, lengths[end - 1]))  # from there on the span is small enough
+        least = end - max(1, together // max(1, lengths[end - 1]))  # from here on a span has at most `together` tokens
         firsts = np.arange(max(0, least), end)
-        costs = best[firsts] + pass_cost + (end - firsts) * lengths[end - 1]
+        costs = best[firsts] + pass_cost + (end - firsts) * lengths[end - 1]  # padded to the longest line, which is the last
         place = int(costs.argmin())
         best[end] = costs[place]
         since.append(int(firsts[place]))

@@ -1,6 +1,6 @@
 """vLLM as an engine: in this process, or behind `vllm serve`.
 
-vLLM (extra `gpu`) is imported only where the engine of this process is asked.
+vLLM (extra `gpu`) is imported only when the engine of this process is called.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,9 +13,9 @@ from slmsearch.foreign import cause_of
 from slmsearch.sampling.engine_sampler import Completion, CompletionRequest
 
 LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
-"""Values `--max-lora-rank` of vLLM takes."""
+"""Values that vLLM accepts for `--max-lora-rank`."""
 SERVE_LORA = "VLLM_ALLOW_RUNTIME_LORA_UPDATING=True vllm serve MODEL --enable-lora --max-lora-rank R"
-"""How a server is started that takes adapters from training."""
+"""Command that starts a server which accepts adapters from training."""
 
 
 class ColocatedEngine:
@@ -26,9 +26,8 @@ class ColocatedEngine:
 
         Args:
             llm: the engine.
-            adapter: directory of a LoRA adapter to sample with; it is read at the first call. None samples from the bare weights.
-            number: tells this adapter from every other one that the engine has had: it keeps what it has read, and the cache of its
-                prefixes, under it.
+            adapter: directory of a LoRA adapter to sample with, read at the first call; None samples from the bare weights.
+            number: an adapter number that the engine has not had before: under it the engine keeps the weights and the prefix cache.
         """
         self._llm, self._adapter, self._number = llm, adapter, number
 
@@ -37,7 +36,7 @@ class ColocatedEngine:
         from vllm import SamplingParams
 
         prompts = [{"prompt_token_ids": list(request.history)} for request in requests]
-        params = [
+        params = [  # logprobs=0: those of the sampled ids alone
             SamplingParams(temperature=temperature, max_tokens=r.max_tokens, seed=r.seed, logprobs=0, **_stops(r, end_id)) for r in requests
         ]
         lora = None
@@ -53,12 +52,12 @@ class ColocatedEngine:
 
 
 def _stops(request: CompletionRequest, end_id: int) -> dict[str, object]:
-    """Say where a turn ends. Ids come back up to the one that completes a stop text, whatever else that one holds."""
+    """Return where a turn ends: ids come back up to the one that completes a stop text, with all its characters."""
     return {"stop_token_ids": [end_id], "stop": list(request.stop), "include_stop_str_in_output": True}
 
 
 class ServedEngine:
-    """A vLLM server, through TRL's client, which also carries the weights there."""
+    """A vLLM server, called through TRL's client, which also sends the weights there."""
 
     def __init__(self, client: Any, model: str | None = None) -> None:
         """Take a `trl.generation.vllm_client.VLLMClient`; `model` is the adapter to sample with, None the server's own model."""
@@ -67,29 +66,32 @@ class ServedEngine:
     def complete(self, requests: Sequence[CompletionRequest], temperature: float, end_id: int) -> list[Completion]:
         """See `Engine.complete`.
 
-        The client knows one limit for all, so what is beyond a request's own is cut off; and one seed for all, with which a group's
-        episodes would be the same, so none is sent and draws cannot be repeated.
+        The client takes one limit for all requests, so ids beyond a request's own limit are cut off. It takes one seed for all,
+        with which the episodes of a group would be the same; so none is sent, and draws cannot be repeated.
         """
         chosen = {"model": self._model} if self._model else {}
         reply = self._client.generate(
             [list(request.history) for request in requests],
             temperature=temperature,
-            max_tokens=max(request.max_tokens for request in requests),
+            max_tokens=max(request.max_tokens for request in requests),  # tokens beyond a request's own limit are cut off below
             logprobs=0,
             generation_kwargs={**_stops(requests[0], end_id), **chosen},
         )
         completions = []
         for request, ids, logprobs in zip(requests, reply["completion_ids"], reply["logprobs"], strict=True):
-            kept = slice(request.max_tokens)
+            kept = slice(request.max_tokens)  # ids and log-probabilities run in parallel
             completions.append(Completion(tuple(ids[kept]), tuple(float(values[0]) for values in logprobs[kept])))
         return completions
 
 
 @contextmanager
 def served_adapter(client: Any, name: str, directory: Path) -> Iterator[ServedEngine]:
-    """Have a vLLM server load an adapter, which it reads from its own disk, and drop it again where all went well.
+    """Have a vLLM server load an adapter, which it reads from its own disk, and unload it if no error occurs.
 
-    Its name is one that the server has not had before, because its cache of prefixes goes by the name.
+    Args:
+        client: TRL's client of the server.
+        name: one that the server has not had before, because its prefix cache goes by the name.
+        directory: of the adapter, on the server's disk.
 
     Raises:
         ServiceError: the server has not loaded it.

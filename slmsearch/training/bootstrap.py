@@ -1,4 +1,4 @@
-"""`slmsearch bootstrap`: make an environment's tiny model from nothing - tokenizer, weights, model card - in minutes on two cores."""
+"""`slmsearch bootstrap`: make an environment's tiny model from scratch - tokenizer, weights, model card - in minutes on two cores."""
 
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -42,14 +42,14 @@ RESPONSE_TEMPLATE = {
     "start_anchor": TURN,
     "fields": {"content": {"close_pattern": END.replace("|", r"\|"), "content": "text"}},
 }
-"""What a server takes a turn's content to be (transformers' response templates): all of it, tool calls too. Without one,
-`transformers serve` would take Qwen3's own, whose marks these turns lack."""
+"""Response template of transformers: a server takes the whole turn as its content, tool calls included. Without a template,
+`transformers serve` would use Qwen3's own, whose marks these turns lack."""
 
 _PIECES = r"\p{Lu}[\p{Ll}\p{M}]*| ?\p{Ll}+|\d{2}|\d|#+ |[.,:;] | ?[^\s\p{L}\d]|\n+|\s| ?\p{L}+"
 
 
 def build_tokenizer(texts: Iterable[str], whole: Sequence[str] = TINY_SEARCHER.pieces, vocabulary: int = TINY_SEARCHER.vocabulary) -> Any:
-    """Train a byte-level BPE on what the model will read and write; return a `PreTrainedTokenizerFast` with the chat template above.
+    """Train a byte-level BPE on text that the model will read and write; return a `PreTrainedTokenizerFast` with the chat template above.
 
     The text is pre-split so that copying is easy for a small model: a capitalised word never carries its leading space (a name is the
     same tokens at the start of a line, in a query and in an answer), numbers fall into groups of two digits, punctuation takes the space
@@ -115,10 +115,10 @@ def make_model(tokenizer: PreTrainedTokenizerBase, **sizes: Any) -> Qwen3ForCaus
 def bootstrap(config: RunConfig, out: Path, on_log: OnLog | None = None, on_phase: OnPhase = tell_nobody) -> TrainingFacts:
     """Train tokenizer and tiny model of the configured environment from scratch and write them as a Hugging Face model directory.
 
-    The directory is replaced as a whole when everything is done; what its `bootstrap.json` says is returned.
+    The directory is replaced as a whole at the end; the result is the content of its `bootstrap.json`.
 
     Raises:
-        ConfigError: nobody demonstrates how the environment is played.
+        ConfigError: the environment has no demonstrations.
     """
     environment, settings = environment_of(config), bootstrap_settings(config)
     tiny = environment.teaching.tiny
@@ -144,7 +144,7 @@ def bootstrap(config: RunConfig, out: Path, on_log: OnLog | None = None, on_phas
 
 
 def bootstrap_settings(config: RunConfig) -> SftConfig:
-    """Put the environment's own numbers in the place of those of `sft` that were left at their defaults."""
+    """Replace `sft` settings that were left at their defaults with the environment's own."""
     tiny, defaults = environment_of(config).teaching.tiny, SftConfig()
     own = {name: value for name, value in tiny.sft.items() if getattr(config.sft, name) == getattr(defaults, name)} if tiny else {}
     return config.sft.model_copy(update={**own, "lora": False})

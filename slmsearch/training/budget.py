@@ -1,7 +1,7 @@
-"""How many steps fit into a time, decided by what an update takes on this machine.
+"""Number of steps that fit into a time budget, from the time of an update on this machine.
 
-Supervised training gets what evaluations, GRPO and the control beside it leave. Two looks at the clock: before the start is trained, by
-the time of some of its updates, and before GRPO, by the time of the start's evaluation.
+Supervised training gets the time that evaluations, GRPO and the control leave. The plan is made twice: before the start is trained, from
+the time of some of its updates, and before GRPO, from the time of the start's evaluation.
 """
 
 from dataclasses import dataclass
@@ -10,37 +10,37 @@ from slmsearch.config import RunConfig
 from slmsearch.errors import ConfigError
 
 FIXED_S = 90.0
-"""Beside all that is counted: processes start, models are loaded and merged, a report is made."""
+"""Time for everything not counted elsewhere, in seconds: starting processes, loading and merging models, writing a report."""
 REWARDED_FRAC = 0.08
-"""Share of the time that the start leaves for GRPO; the control beside it takes as much again."""
+"""Share of the time after the start that GRPO gets; the control beside it takes as much again."""
 EVALUATED_FRAC = 0.4
-"""Share for evaluations at most, as long as `MIN_EVALUATED` questions are played."""
+"""Largest share for evaluations, as long as `MIN_EVALUATED` questions are played."""
 MIN_EVALUATED = 100
 PLAYED = 4.0
 """Evaluations in units of one of the start: before and after GRPO 2.1, the reader 0.35, two fifths of the questions untrained 1.3, from
 memory 0.1 (an untrained model writes to the end of every episode)."""
 PLAYED_AFTER = 3.0
-"""Those that come after GRPO."""
+"""Evaluations after GRPO, in the same units."""
 PLAYED_MORE = 150
-"""Questions played at the end beside them: some and their twins."""
+"""Further questions played at the end: some questions and their twins."""
 PLAYED_PER_EXAMPLE = 0.7
-"""Times that learning from a demonstration takes to play a question greedily: 0.66 on Python's documentation, 0.55 on leads (SmolLM2 in
+"""Time of learning from a demonstration, in units of playing a question greedily: 0.66 on Python's documentation, 0.55 on leads (SmolLM2 in
 bfloat16 on two cores); not measured in float32."""
 SAMPLED_PER_PLAYED = 1.7
-"""Times that playing a question greedily takes to sample an episode in training and to learn from it."""
+"""Time of sampling an episode in training and learning from it, in units of playing a question greedily."""
 MAX_EPOCHS = 4.0
-"""Passes over the demonstrations at most; more were not tried."""
+"""Largest number of passes over the demonstrations; more were not tried."""
 SCORINGS = 3
-"""Of GRPO's weights on held-out questions: at the start, in the middle, at the end."""
+"""Scorings of GRPO's weights on held-out questions: at the start, in the middle, at the end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """What an update of the supervised start takes here."""
+    """Times of the supervised start's updates on this machine."""
 
     update_s: float
     examples: int
-    """Demonstrations that there are."""
+    """Number of demonstrations."""
 
 
 def plan_start(left_s: float, speed: Speed, questions: int, config: RunConfig) -> dict[str, int]:
@@ -56,7 +56,7 @@ def plan_start(left_s: float, speed: Speed, questions: int, config: RunConfig) -
         Settings.
 
     Raises:
-        ConfigError: nothing is left for training.
+        ConfigError: no time is left for training.
     """
     batch = max(1, config.sft.batch_size)
     played_s = PLAYED_PER_EXAMPLE * speed.update_s / batch

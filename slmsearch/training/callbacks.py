@@ -1,4 +1,4 @@
-"""What happens around every step: the report, the collapse monitor with the best weights, the checkpoint, the wish to stop."""
+"""Callbacks around every step: the report, the collapse monitor with the best weights, the checkpoint, the stop request."""
 
 import json
 import logging
@@ -35,36 +35,36 @@ _TRL_NAMES = {
     "kl": "policy/kl_reference",
     "policy/kl_sampler": "policy/kl_sampler",
 }
-"""TRL's names of what it measures itself -> the project's; its other metrics repeat what the episodes tell better."""
+"""TRL's names of its metrics -> the project's; TRL's other metrics repeat, less precisely, metrics of the episodes."""
 
 
 STATE = "best.json"
-"""In every checkpoint: what this class knew when it was written."""
+"""File in every checkpoint with the state of this class."""
 WEIGHTS = "best.safetensors"
-"""In every checkpoint: the best weights so far."""
+"""File in every checkpoint with the best weights so far."""
 _REMEDY = "delete the directory of that run and train anew"
 
 
 @dataclass(slots=True)
 class BestWeightsState:
-    """What must survive a kill."""
+    """State of `BestWeights` that must survive a kill."""
 
     best_step: int = 0
     best_score: float = float("-inf")
     collapses: int = 0
     """Collapses so far."""
     scorings: list[Scores] = field(default_factory=list)
-    """The last ones that were no collapse."""
+    """Last scorings without a collapse."""
 
 
 class BestWeights:
-    """Scores the weights of a run by held-out reward now and then, remembers the best, and restores them.
+    """The best weights of a run by held-out reward: scores weights at intervals, remembers the best, and restores them.
 
-    Every training process keeps its own copy. Scores are the same in all of them (`RolloutBridge.score` gathers them), so all decide alike.
+    Every training process keeps its own copy. All processes have the same scores (`RolloutBridge.score` gathers them) and decide alike.
     """
 
     def __init__(self, model: Any, score: Callable[[], Scores]) -> None:
-        """Remember a model's trainable weights as they are; `score` plays the held-out questions with those in place."""
+        """Remember a model's current trainable weights; `score` plays the held-out questions with the weights in the model."""
         self._weights = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
         self._score = score
         self._best = self._copy()
@@ -74,10 +74,10 @@ class BestWeights:
         """Mean held-out reward by the step at which the weights were scored in this process."""
 
     def consider(self, step: int, sure: float = ALONE) -> Suspicion | None:
-        """Score the weights in place, unless that was done at this step, and remember them if they are better than the best.
+        """Score the current weights, unless this step has a score, and remember them if they are better than the best.
 
         Returns:
-            The fall, if the score lies `sure` standard errors below the earlier ones; such a scoring is not compared with later.
+            The fall, if the score lies `sure` standard errors below the earlier ones; later scorings are not compared with it.
         """
         if step == self._considered:  # the last checkpoint and the end of training
             return None
@@ -123,7 +123,7 @@ class BestWeights:
 
 
 class StepCallback(TrainerCallback):
-    """Reports every step, watches for collapse, seals checkpoints, and stops when asked to."""
+    """A callback that reports every step, watches for collapse, seals checkpoints, and stops on request."""
 
     def __init__(
         self,
@@ -133,23 +133,23 @@ class StepCallback(TrainerCallback):
         config: TrainConfig,
         timer: PhaseTimer,
     ) -> None:
-        """Set what is called.
+        """Bind the callables.
 
         Args:
             bridge: source of a step's episodes and their metrics.
-            on_step: takes each report, on the main process only.
-            should_stop: asked after every step, on every process; True saves a checkpoint and ends training.
-            config: what is a step, what follows a collapse.
+            on_step: receives each report, on the main process only.
+            should_stop: called after every step, on every process; True saves a checkpoint and ends training.
+            config: settings of a step and of the reaction to a collapse.
             timer: counts the time.
         """
         self._bridge, self._on_step, self._should_stop = bridge, on_step, should_stop
         self._config, self._monitor = config, CollapseMonitor(config.questions_per_step)
         self._timer, self._started = timer, 0.0
         self.best_weights: BestWeights | None = None
-        """Holds the best weights; set once there is a model."""
+        """Best weights; set once a model is loaded."""
 
     def watch(self, best_weights: BestWeights, past: list[StepReport], checkpoint: Path | None) -> None:
-        """Begin to watch a run, or go on from a checkpoint where a killed one stood; `past` are the reports of the steps that count."""
+        """Begin to watch a run, or continue from a killed run's checkpoint; `past` are the reports of the steps that count."""
         self.best_weights = best_weights
         if checkpoint is None:
             best_weights.consider(0)
@@ -168,16 +168,16 @@ class StepCallback(TrainerCallback):
         self._timer.begin(UPDATE)
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
-        """Keep AdamW from moving the weights by its momentum in a step that has no gradient: no group told two episodes apart.
+        """Keep AdamW's momentum from moving the weights in a step without a gradient, where every group had zero variance.
 
-        A weight without a gradient is left out, and so are its moments. Gradients are summed over all processes, so that all do alike.
+        AdamW skips a weight without a gradient, and its moments. Gradients are summed over all processes, so that all do the same.
         """
         gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
-        if not get_total_norm(gradients, math.inf):  # the largest, of all at once: a card is waited for once
+        if not get_total_norm(gradients, math.inf):  # the largest of all gradients at once: the host waits for the card once
             model.zero_grad(set_to_none=True)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Stop the clock; save and stop if asked to."""
+        """Stop the clock; save and stop on request."""
         self._timer.end()
         if self._should_stop():
             control.should_save = control.should_training_stop = True
@@ -192,10 +192,10 @@ class StepCallback(TrainerCallback):
         lr_scheduler: Any = None,
         **_: Any,
     ) -> None:
-        """Report the step; where it is a collapse, restore the best weights first.
+        """Report the step; after a collapse, restore the best weights first.
 
         Raises:
-            TrainingError: the loss is no longer a number, or the run has collapsed too often.
+            TrainingError: the loss is NaN or infinite, or the run has collapsed too often.
         """
         if not logs or "loss" not in logs:
             return
@@ -225,9 +225,9 @@ class StepCallback(TrainerCallback):
             )
 
     def _find_collapse(self, best: BestWeights, report: StepReport, broken: bool, save_steps: int) -> Suspicion | None:
-        """Ask the monitor and, where a checkpoint is due or a fall of the reward is suspected, the held-out questions.
+        """Ask the monitor and, where a checkpoint is due or the reward may have fallen, score the held-out questions.
 
-        The main process suspects for all, so that all score or none does; what they then see is the same.
+        The main process decides for all, so that either all score or none does; the scores are the same everywhere.
         """
         box = [(self._monitor.look(report.metrics), broken)]
         broadcast_object_list(box, from_process=0)
@@ -253,7 +253,7 @@ class StepCallback(TrainerCallback):
         for group in optimizer.param_groups:
             group["lr"] *= factor
         scheduler.base_lrs = [rate * factor for rate in scheduler.base_lrs]
-        optimizer.state.clear()  # moments of gradients that led astray
+        optimizer.state.clear()  # they hold gradients of the collapse
         rate = optimizer.param_groups[0]["lr"]
         return Collapse(suspicion.rule, suspicion.value, suspicion.limit, best.state.best_step, rate)
 

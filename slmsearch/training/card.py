@@ -1,4 +1,4 @@
-"""What a CUDA card did in each phase of a training process: the most memory that torch held, and how busy it was."""
+"""Use of a CUDA card in each phase of a training process: the most memory that torch held, and how busy the card was."""
 
 import logging
 import shutil
@@ -17,40 +17,40 @@ from slmsearch.training.phase_timer import CardUse
 logger = logging.getLogger(__name__)
 
 EVERY_S = 0.5
-"""Time between two looks at how busy a card is."""
+"""Time between two samples of how busy a card is, in seconds."""
 TIMEOUT_S = 10.0
 
 TakePeaks = Callable[[], tuple[float, float]]
-"""Returns the most bytes that were allocated and reserved since it was last called."""
+"""Function that returns the most bytes that were allocated and reserved since the last call."""
 ReadBusy = Callable[[], float]
-"""Returns the share of time in which the card computed, of a moment up to now."""
+"""Function that returns the share of time in which the card computed, over a moment up to now."""
 
 
 class CardWatch:
-    """Keeps by phase what a card reports; told of every change of the phase by `PhaseTimer`."""
+    """A record of a card's use by phase; `PhaseTimer` announces every change of the phase."""
 
     def __init__(self, take_peaks: TakePeaks) -> None:
-        """Watch from now on."""
+        """Start watching now."""
         self._take_peaks, self._phase = take_peaks, ""
         self._peaks: dict[str, tuple[float, float]] = {}
         self._busy: dict[str, list[float]] = {}
         take_peaks()
 
     def turn(self, phase: str) -> None:
-        """Note what the phase up to now took, and go on with another or the same."""
+        """Record the use of the current phase, and continue with another or the same."""
         if self._phase:
             before, now = self._peaks.get(self._phase, (0.0, 0.0)), self._take_peaks()
             self._peaks[self._phase] = (max(before[0], now[0]), max(before[1], now[1]))
         self._phase = phase
 
     def sample(self, read_busy: ReadBusy) -> None:
-        """Look how busy the card is, for the phase that goes on."""
+        """Sample how busy the card is, for the current phase."""
         phase, busy = self._phase, read_busy()
-        if phase == self._phase:  # what is measured across a change belongs to neither
+        if phase == self._phase:  # a sample across a change belongs to neither phase
             self._busy.setdefault(phase, []).append(busy)
 
     def read(self) -> dict[str, CardUse]:
-        """Return what each phase took up to now."""
+        """Return the use of each phase up to now."""
         self.turn(self._phase)
         found: dict[str, CardUse] = {}
         for phase, (allocated, reserved) in self._peaks.items():
@@ -65,7 +65,7 @@ class CardWatch:
 
 
 def peaks_of_torch() -> tuple[float, float]:
-    """Take the peaks of the current CUDA device, and begin anew."""
+    """Return the peaks of the current CUDA device, and reset them."""
     peaks = float(torch.cuda.max_memory_allocated()), float(torch.cuda.max_memory_reserved())
     torch.cuda.reset_peak_memory_stats()
     return peaks
@@ -84,7 +84,7 @@ def busy_reader() -> ReadBusy | None:
 
 @contextmanager
 def watching_card(use_cpu: bool) -> Iterator[CardWatch | None]:
-    """Watch the current CUDA device while the context lasts; on a CPU there is nothing to watch."""
+    """Watch the current CUDA device while the context lasts; on a CPU yield None."""
     if use_cpu or not torch.cuda.is_available():
         yield None
         return
@@ -95,7 +95,7 @@ def watching_card(use_cpu: bool) -> Iterator[CardWatch | None]:
 
 @contextmanager
 def sampling_busy(watch: CardWatch, read_busy: ReadBusy | None, every_s: float = EVERY_S) -> Iterator[CardWatch]:
-    """Sample how busy a card is in a thread while the context lasts; where that fails it is left out, and said once."""
+    """Sample how busy a card is in a thread while the context lasts; on an error the figure is left out, with one warning."""
     ended = threading.Event()
 
     def sample() -> None:
@@ -103,11 +103,11 @@ def sampling_busy(watch: CardWatch, read_busy: ReadBusy | None, every_s: float =
             try:
                 watch.sample(read_busy)
             except Exception as error:  # a driver's own kinds of error: training goes on without the figure
-                logger.warning("how busy the card is cannot be seen, and is left out: %s", cause_of(error))
+                logger.warning("the card's utilisation cannot be read and is not recorded: %s", cause_of(error))
                 return
 
     if read_busy is None:
-        logger.warning("how busy the card is cannot be seen, and is left out: install nvidia-ml-py, or put nvidia-smi on the PATH")
+        logger.warning("the card's utilisation cannot be read and is not recorded: install nvidia-ml-py, or put nvidia-smi on the PATH")
     thread = threading.Thread(target=sample, daemon=True, name="card")
     thread.start()
     try:

@@ -1,4 +1,4 @@
-"""Demonstrations and episodes as token ids with labels, laid out as a rollout lays them out."""
+"""Demonstrations and episodes as token ids with labels, in the layout of a rollout."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -17,23 +17,23 @@ IGNORED = -100
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """A demonstration as ids, and labels equal to them where its author wrote and `IGNORED` elsewhere."""
+    """A demonstration as ids, with labels: equal to the ids where its author wrote, `IGNORED` elsewhere."""
 
     ids: list[int]
     labels: list[int]
     prompt_tokens: int
-    """Of the ids, those of the opening messages."""
+    """Number of ids of the opening messages."""
     new: bool = False
-    """As `Demonstration.new`."""
+    """See `Demonstration.new`."""
 
     @property
     def completion_tokens(self) -> int:
-        """Count the tokens after the prompt, which is what `searcher.max_episode_tokens` limits."""
+        """Count the tokens after the prompt, which `searcher.max_episode_tokens` limits."""
         return len(self.ids) - self.prompt_tokens
 
     @property
     def longest_turn(self) -> int:
-        """Count the tokens of the longest turn, which is what `searcher.max_turn_tokens` limits."""
+        """Count the tokens of the longest turn, which `searcher.max_turn_tokens` limits."""
         longest = run = 0
         for label in self.labels:
             run = run + 1 if label != IGNORED else 0
@@ -42,9 +42,12 @@ class Encoded:
 
 
 def encode_turns(prompt: Sequence[Message], turns: Sequence[tuple[str, str]], renderer: ChatRenderer) -> Encoded:
-    """Encode an episode exactly as the rollout would have laid it out.
+    """Encode an episode exactly as the rollout lays it out.
 
-    `turns` are messages and the results that answer them; an empty result ends the episode.
+    Args:
+        prompt: the opening messages.
+        turns: messages and the results that answer them; an empty result ends the episode.
+        renderer: encodes.
     """
     ids = list(renderer.encode_prompt(prompt))
     prompt_tokens, labels = len(ids), [IGNORED] * len(ids)
@@ -84,7 +87,7 @@ def encode_episode(episode: Episode, end_id: int) -> Encoded:
 
 
 def fits(encoded: Encoded, limits: Limits) -> bool:
-    """Tell whether an example may be learnt: whether a policy could have written it, where examples have no limit of their own."""
+    """Return whether an example may be learnt: whether a policy could have written it, where examples have no limit of their own."""
     if limits.max_example_tokens is not None:
         return len(encoded.ids) <= limits.max_example_tokens
     return encoded.longest_turn <= limits.max_turn_tokens and encoded.completion_tokens <= limits.max_episode_tokens

@@ -1,7 +1,7 @@
-"""After training: an adapter merged into its base, described, saved, and sent to the Hub; a finished run laid out as one directory.
+"""Export after training: merge an adapter into its base, describe it, save it, send it to the Hub; lay a finished run out as one directory.
 
-Nothing is sent unless `push` is called, and the caller hands over the token. What is merged is compared with base and adapter, token by
-token, before it is written.
+Only `push` sends anything, and the caller passes the token. Merged weights are compared with base and adapter, token by token, before
+they are written.
 """
 
 import json
@@ -27,18 +27,18 @@ from slmsearch.training.files import ADAPTER, CHECKPOINTS, MANIFEST
 from slmsearch.training.job import TrainJob
 
 MAX_DIFFERENCE = 1e-4
-"""Difference of log-probabilities, in float32, up to which merged weights count as the same."""
+"""Largest difference of log-probabilities, in float32, with which merged weights count as the same."""
 TEXTS = (
     "Mira has 14 shells. Tovan has 3 times as many shells as Mira. How many shells does Tovan have?",
     "Who founded the library of Norwick, and in what year?",
     '{"should_decompose": true, "subproblems": [{"id": 1, "question": "What is 48 / 2?", "depends_on": []}], "combine": "#1"}',
     '<tool>search_pages("the Old Mill")</tool>',
 )
-"""What both are compared on."""
+"""Texts on which both are compared."""
 CARD = "README.md"
 TRAINING_CONFIG = "training_config.json"
 SKIPPED = ("checkpoint-*", "*.lock", ".*")
-"""What of an adapter's directory is never sent."""
+"""Names in an adapter's directory that are never sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +66,13 @@ def find_base(adapter: Path) -> str:
 
 
 def merge(adapter: Path, out: Path, base_model: str | None = None, dtype: str = "float32", card: str = "") -> Merged:
-    """Merge an adapter into its base and write the model that results.
+    """Merge an adapter into its base and write the merged model.
 
     Args:
         adapter: directory of the adapter.
         out: model directory, replaced as a whole.
-        base_model: path or Hub id; None takes what the adapter names.
-        dtype: of the weights written; compared is always in float32.
+        base_model: path or Hub id; None takes the base that the adapter names.
+        dtype: of the weights written; the comparison is always in float32.
         card: text of the model card; empty writes none.
 
     Raises:
@@ -109,7 +109,7 @@ def _logprobs(model: Any, tokenizer: Any) -> list[torch.Tensor]:
 def collect_adapter(adapter: Path, out: Path, card: str = "") -> Path:
     """Copy an adapter with its tokenizer to a directory of its own, ready to be sent.
 
-    Checkpoints stay behind, and so does where on this machine the base lies: its name alone is told.
+    Checkpoints are not copied. The path of the base on this machine is replaced by its name.
     """
     base = find_base(adapter)
     with replaced_directory(out) as staging:
@@ -129,7 +129,7 @@ def collect_adapter(adapter: Path, out: Path, card: str = "") -> Path:
 
 
 def public_name(model: str) -> str:
-    """Return what others may know a model by: a Hub id as it is, of a path the last part."""
+    """Return the public name of a model: a Hub id unchanged, of a path the last part."""
     path = Path(model)
     return path.name if path.is_absolute() or path.is_dir() else model
 
@@ -147,7 +147,7 @@ def find_run(adapter: Path, summaries: Sequence[Path]) -> Mapping[str, Any]:
 def write_card(name: str, base_model: str, run: Mapping[str, Any], merged: bool) -> str:
     """Write the card of a merged model or of an adapter from the summary of the run that made it, as `latest.json` holds it.
 
-    The summary is empty where none is known. A base that is a path of this machine is cut to its last part.
+    An unknown run has an empty summary. A base that is a path of this machine is cut to its last part.
     """
     environment = find_environment(str(run.get("environment", "searcher")))
     base = public_name(base_model)
@@ -166,7 +166,7 @@ def write_card(name: str, base_model: str, run: Mapping[str, Any], merged: bool)
 
 
 def list_files(directory: Path) -> list[tuple[str, int]]:
-    """List what would be sent: names and bytes."""
+    """List the files that `push` would send: names and bytes."""
     files = (file for file in sorted(directory.rglob("*")) if file.is_file())
     return [(file.relative_to(directory).as_posix(), file.stat().st_size) for file in files]
 
@@ -174,7 +174,14 @@ def list_files(directory: Path) -> list[tuple[str, int]]:
 def push(directory: Path, repo: str, private: bool, token: str | None, endpoint: str | None = None) -> str:
     """Send a directory to the Hub and return the address of the commit.
 
-    The repository `owner/name` is made if it is not there; `endpoint` is another Hub than the usual one.
+    The repository `owner/name` is created if it is missing.
+
+    Args:
+        directory: sent as a whole.
+        repo: `owner/name`.
+        private: whether a new repository is private.
+        token: of the Hub; None sends none.
+        endpoint: address of another Hub than the usual one.
 
     Raises:
         ServiceError: the Hub refuses or does not answer.
@@ -188,7 +195,7 @@ def push(directory: Path, repo: str, private: bool, token: str | None, endpoint:
         commit = api.upload_folder(repo_id=repo, folder_path=str(directory), commit_message="Upload with slmsearch")
     except (HfHubHTTPError, HFValidationError, OSError, ValueError) as error:
         cause = cause_of(error)
-        raise ServiceError(f"the Hub did not take {repo} ({cause}); check HF_TOKEN, its write permission, and the name") from error
+        raise ServiceError(f"the Hub refused {repo} ({cause}); check HF_TOKEN, its write permission, and the name") from error
     return str(commit.commit_url)
 
 
@@ -198,7 +205,7 @@ def lay_out(job: TrainJob, out: Path) -> Path:
     It holds `adapter_config.json`, `adapter_model.safetensors`, tokenizer files, `training_config.json` and `checkpoint-*`.
     """
     plain, _ = split_secrets(job.config)
-    del plain["paths"]  # of this machine, and the directory is made to be sent
+    del plain["paths"]  # paths of this machine do not belong into a directory that is sent
     manifest = json.loads((job.directory / MANIFEST).read_text(encoding="utf-8"))
     with replaced_directory(out) as staging:
         load_tokenizer(job.config.policy).save_pretrained(staging)
@@ -206,7 +213,7 @@ def lay_out(job: TrainJob, out: Path) -> Path:
             if source.is_dir():
                 shutil.copytree(source, staging / source.name, copy_function=_link)
             else:
-                (staging / source.name).unlink(missing_ok=True)  # the tokenizer's may be there already
+                (staging / source.name).unlink(missing_ok=True)  # the tokenizer's file may exist already
                 _link(source, staging / source.name)
         replace_json(staging / TRAINING_CONFIG, {"config": plain, "run": manifest})
     return out

@@ -1,8 +1,7 @@
-"""What lies in a training directory `<data_dir>/training/<train_key>/`: names of its files, and checkpoints that are whole or do not
-count.
+"""Files of a training directory `<data_dir>/training/<train_key>/`: their names, and checkpoints that are complete or do not count.
 
 transformers writes a checkpoint file by file, and its own `get_last_checkpoint` takes the highest number, complete or not. Here
-a manifest with the hash of every file is written last, and only a checkpoint that agrees with its manifest is resumed from.
+a manifest with the hash of every file is written last, and training resumes only from a checkpoint that agrees with its manifest.
 """
 
 import json
@@ -15,15 +14,15 @@ from slmsearch.artifacts.files import replace_json
 JOB = "job.json"
 """The job, without secrets."""
 SOURCES = "sources.json"
-"""What the train key was hashed from, written when training begins."""
+"""Parts that the train key was hashed from, written when training begins."""
 PREFLIGHT = "preflight.json"
-"""What was checked before the first step, and found."""
+"""Results of the checks before the first step."""
 TREES = "trees.json"
-"""Whether updates went over trees of tokens, and how far these were from rows on the first batch."""
+"""Report on trees of tokens: whether updates used them, and how far they were from rows on the first batch."""
 JUDGE = "judge.json"
-"""What was known of the language model that judges; missing with the exact judge."""
+"""State of the judging language model; missing with the exact judge."""
 STEPS = "steps.jsonl"
-"""One report per step; those of some steps hold episodes."""
+"""Reports, one per step; those of some steps hold episodes."""
 CHECKPOINTS = "checkpoints"
 """Directory of checkpoints; each counts once it is sealed."""
 ADAPTER = "adapter"
@@ -31,31 +30,31 @@ ADAPTER = "adapter"
 MANIFEST = "manifest.json"
 """Written last: training is done, or a checkpoint is whole."""
 LOG = "train.log"
-"""What the training process printed."""
+"""Output of the training process."""
 ERROR = "error.json"
-"""Boundary and message of what ended the training process."""
+"""Boundary and message of the error that ended the training process."""
 STOP = "stop"
-"""Asks the training process to save a checkpoint and end after the step it is in."""
+"""Request to the training process: save a checkpoint and end after the current step."""
 LOCK = "lock"
-"""Held by the process that trains here."""
+"""Lock of the process that trains here."""
 ACCELERATE = "accelerate.json"
 """Configuration of `accelerate launch`, so that a user's own default is not taken by accident."""
 
 SCRATCH = ".scratch"
-"""Ends the name of the directory beside that of a model taught by supervision in which a killed training goes on."""
+"""Suffix of the directory beside a supervised model, in which a killed training continues."""
 
 KEPT_CHECKPOINTS = 2
-"""The last one may be damaged by the kill that makes it wanted."""
+"""Number of kept checkpoints: a kill may damage the last one, just when it is needed."""
 _PREFIX = "checkpoint-"
 
 
 def scratch_of(out: Path) -> Path:
-    """Name the scratch directory of a model directory, `.<name>.scratch`; whoever holds `.<name>.lock` writes both."""
+    """Return the scratch directory of a model directory, `.<name>.scratch`; the process with `.<name>.lock` writes both."""
     return out.with_name(f".{out.name}{SCRATCH}")
 
 
 def seal_checkpoint(checkpoint: Path, step: int) -> None:
-    """Write the manifest that makes a checkpoint count; nothing may be written into it afterwards."""
+    """Write the manifest that makes a checkpoint count; nothing may be written into the checkpoint afterwards."""
     replace_json(checkpoint / MANIFEST, {"step": step, "files": hash_files(checkpoint)})
 
 
@@ -65,7 +64,7 @@ def is_complete(checkpoint: Path) -> bool:
 
 
 def find_damage(checkpoint: Path) -> str | None:
-    """Say what of a checkpoint with a manifest does not agree with it; None if everything does."""
+    """Return how a checkpoint differs from its manifest; None if it does not."""
     try:
         manifest = json.loads((checkpoint / MANIFEST).read_text(encoding="utf-8"))
         step, files = manifest["step"], dict(manifest["files"])

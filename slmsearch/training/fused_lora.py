@@ -1,7 +1,7 @@
-"""A linear layer with its LoRA adapter in as few passes over memory as there are products.
+"""Linear layers with LoRA adapters, in as few passes over memory as there are products.
 
-PEFT casts the input for the base weight and for the adapter, scales, and adds: on a CPU, whose memory is slow, these passes take as long as
-the products. Here scaling and adding are part of a product (`addmm`), forward and backward. Same formula: y = x W' + s (x A') B' + bias.
+PEFT casts the input for the base weight and for the adapter, scales, and adds. On a CPU, whose memory is slow, these passes take as long as
+the products. Here `addmm` scales and adds as part of a product, forward and backward. Same formula: y = x W' + s (x A') B' + bias.
 
 Shapes: N tokens, I inputs, O outputs, R rank.
 """
@@ -38,12 +38,12 @@ class LoraProduct(torch.autograd.Function):
 
 @contextmanager
 def fused_lora(model: Any) -> Iterator[int]:
-    """Let a model's LoRA layers multiply so; afterwards they are PEFT's again.
+    """Make a model's LoRA layers compute with `LoraProduct`; afterwards they are PEFT's again.
 
-    Left alone: layers with dropout, with several adapters or another kind of them, merged or quantised ones.
+    Layers with dropout, with several adapters or another kind of them, merged or quantised ones stay unchanged.
 
     Yields:
-        How many layers it is.
+        The number of changed layers.
     """
     from peft.tuners.lora import Linear
 
@@ -67,7 +67,7 @@ def _is_plain(layer: Any) -> bool:
 
 
 def _forward(layer: Any, x: Tensor) -> Tensor:
-    if not _is_plain(layer):  # the adapter is switched off for now, say
+    if not _is_plain(layer):  # for example, the adapter is disabled for now
         return cast(Tensor, type(layer).forward(layer, x))
     name, base = layer.active_adapters[0], layer.base_layer
     dtype = base.weight.dtype
@@ -80,9 +80,9 @@ def _forward(layer: Any, x: Tensor) -> Tensor:
 
 @contextmanager
 def unchanged_adapters(model: Any) -> Iterator[None]:
-    """Let layers that multiply so convert their adapter's weights once, and not for every token; nothing may learn meanwhile.
+    """Make these layers convert their adapter's weights once, instead of for every token; the weights must not change meanwhile.
 
-    No version of a weight says whether it has changed: torch's fused Adam leaves them as they were.
+    A weight's version does not show a change: torch's fused Adam leaves versions as they were.
     """
     layers = [module for module in model.modules() if isinstance(module.__dict__.get("forward"), types.MethodType)]
     for layer in layers:
@@ -106,7 +106,7 @@ def _weights_of(layer: Any, name: str, dtype: torch.dtype) -> tuple[Tensor, Tens
 
 
 def lower_frozen(model: Any) -> None:
-    """Put the frozen linear layers into bfloat16: autocast multiplies in it anyway, and would convert them in every micro-batch.
+    """Put the frozen linear layers into bfloat16: autocast multiplies in it anyway, and would otherwise convert them in every micro-batch.
 
     The head may share its weights with the embedding, which is not multiplied, and stays as it is.
     """

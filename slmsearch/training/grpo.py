@@ -1,36 +1,30 @@
-"""GRPO through TRL's `GRPOTrainer`: its arguments from `TrainConfig`, and the little that is added to it.
+"""GRPO through TRL's `GRPOTrainer`: its arguments from `TrainConfig`, and a trainer that adds to it.
 
 Added: episodes from `RolloutBridge`; forward passes over trees of the rows instead of one padded block; the gap between
 sampler and trainer; a report per step; sealed checkpoints. The loss, the advantages and the adapter are TRL's and PEFT's.
+Shapes: B rows of a micro-batch, T tokens of a row, C tokens of its completion: the last C of the T.
 """
 
 import copy
-import math
-import random
 from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import partial
 from math import fsum
-from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from accelerate.utils import gather_object
-from datasets import Dataset
-from peft import LoraConfig, PeftModel
+from peft import PeftModel
 from torch import Tensor
 from torch.nn.functional import pad
 from transformers import PrinterCallback, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
-from slmsearch.config import LoraSection, RunConfig, TrainConfig
-from slmsearch.corpus.questions import Question
-from slmsearch.environments.registry import environment_of
-from slmsearch.episodes.environment import Environment
-from slmsearch.errors import ConfigError
+from slmsearch.config import TrainConfig
 from slmsearch.models.flex import to_device
 from slmsearch.processes.processor import trim_heap
 from slmsearch.training.fused_lora import fused_lora
+from slmsearch.training.grpo_settings import make_adapter_config, make_dataset
 from slmsearch.training.losses import causal_of
 from slmsearch.training.parts import Unheard, cut_batch, lay_out
 from slmsearch.training.rollout_bridge import RolloutBridge, episode_reward
@@ -43,99 +37,14 @@ GAP = "policy/kl_sampler"
 NO_ADVANTAGE = 1e-6
 """Advantages up to this size are rounding errors of a group whose rewards are all equal."""
 GAP_TOKENS = 1024
-"""Tokens of rows without advantage in an update from which on no further row of them is scored to measure the sampler's gap; each of its
-micro-batches has its share, and scores one row at least."""
-PATIENCE_S = 4 * 3600
-"""Longest that processes wait for each other: the first plays the pre-flight's groups while the others wait, and a judge may be slow.
-One that has died is noticed at once, by what has started them."""
-
-
-def num_steps(config: TrainConfig, num_questions: int) -> int:
-    """Count the optimiser steps of a run: as configured, or as many as `epochs` passes take."""
-    return config.steps or max(1, math.ceil(config.epochs * num_questions / config.questions_per_step))
-
-
-def order_questions(num_questions: int, num_rows: int, seed: int) -> list[int]:
-    """Draw the order of questions for a whole run: pass after pass over all of them, each pass shuffled anew.
-
-    Laid out in advance, because a sampler's state is not in the checkpoint and TRL would start over with its first pass.
-    """
-    chance = random.Random(f"question order {seed}")
-    order: list[int] = []
-    while len(order) < num_rows:
-        order += chance.sample(range(num_questions), num_questions)
-    return order[:num_rows]
-
-
-def make_dataset(questions: Sequence[Question], environment: Environment) -> Dataset:
-    """Make the data of a whole run: one row per question and step, as messages."""
-    train = environment.config.train
-    order = order_questions(len(questions), num_steps(train, len(questions)) * train.questions_per_step, train.seed)
-    prompts = [[dict(message) for message in environment.opening(environment.config, question.question)] for question in questions]
-    return Dataset.from_dict({"prompt": [prompts[i] for i in order]})
-
-
-def make_arguments(config: RunConfig, directory: Path, max_steps: int, use_cpu: bool) -> GRPOConfig:
-    """Translate the configuration into TRL's.
-
-    Raises:
-        ConfigError: the episodes of a step cannot be dealt out evenly.
-    """
-    train, vllm = config.train, config.train.vllm
-    episodes, micro_batches = train.questions_per_step * train.group_size, train.num_processes * train.accumulation
-    if episodes % micro_batches:
-        raise ConfigError(
-            f"{episodes} episodes a step cannot be split over {train.num_processes} processes x {train.accumulation} micro-batches: "
-            "change train.questions_per_step, train.group_size or train.accumulation"
-        )
-    return GRPOConfig(
-        output_dir=str(directory),
-        seed=train.seed,
-        max_steps=max_steps,
-        per_device_train_batch_size=episodes // micro_batches,
-        gradient_accumulation_steps=train.accumulation,
-        num_generations=train.group_size,
-        num_iterations=1,
-        shuffle_dataset=False,
-        learning_rate=train.learning_rate,
-        lr_scheduler_type=train.lr_schedule,
-        max_grad_norm=train.max_grad_norm,
-        temperature=train.temperature,
-        loss_type=train.loss,
-        scale_rewards=train.scale_rewards,
-        beta=train.kl_coef,
-        epsilon_high=0.28,
-        max_completion_length=environment_of(config).limits_of(config).max_episode_tokens,
-        disable_dropout=True,
-        gradient_checkpointing=train.gradient_checkpointing,
-        use_cpu=use_cpu,
-        bf16=not use_cpu and config.policy.dtype != "float32",
-        save_strategy="steps",
-        save_steps=train.checkpoint_steps,
-        logging_steps=1,
-        logging_nan_inf_filter=False,
-        report_to="none",
-        disable_tqdm=True,
-        dataloader_pin_memory=False,
-        ddp_find_unused_parameters=False,
-        ddp_broadcast_buffers=False,  # at every forward pass, of which one process may make more than another
-        ddp_timeout=PATIENCE_S,
-        use_vllm=vllm.mode != "off",
-        vllm_mode="colocate" if vllm.mode == "off" else vllm.mode,
-        vllm_server_base_url=vllm.base_url if vllm.mode == "server" else None,
-        vllm_gpu_memory_utilization=vllm.gpu_memory_frac,
-    )
-
-
-def make_adapter_config(lora: LoraSection) -> LoraConfig:
-    """Translate the adapter's settings into PEFT's."""
-    return LoraConfig(task_type="CAUSAL_LM", r=lora.r, lora_alpha=lora.alpha, lora_dropout=lora.dropout, target_modules=lora.target_modules)
+"""Tokens of rows without advantage that are scored to measure the sampler's gap, in an update: from here on no further row is. Each
+micro-batch has its share, and scores one row at least."""
 
 
 def compute_advantages(
     rewards: Sequence[float | None], group_size: int, algorithm: Literal["rloo", "reinforce"], baseline: float
 ) -> list[float]:
-    """Compute one advantage per episode as `train.algorithm` says; 0.0 where there is no reward or nothing to compare it with.
+    """Compute one advantage per episode as `train.algorithm` says; 0.0 without a reward or without a second one in the group.
 
         grpo        r - mean of the group                   what TRL computes
         rloo        r - mean of the group's other episodes  = grpo x n / (n - 1), n episodes of the group having a reward
@@ -146,9 +55,9 @@ def compute_advantages(
     deviation (Liu et al. 2025, Dr. GRPO). RLOO: Kool et al. 2019, Ahmadian et al. 2024. REINFORCE: Williams 1992.
 
     Args:
-        rewards: of all groups, group after group; None for an episode that has none and must teach nothing.
-        group_size: episodes per group.
-        algorithm: how.
+        rewards: (episodes,) of all groups, group after group; None for an episode without one, which gets advantage 0.0.
+        group_size: G, episodes per group.
+        algorithm: formula of the table.
         baseline: the constant that `reinforce` subtracts.
     """
     if algorithm == "reinforce":
@@ -165,38 +74,38 @@ def compute_advantages(
 
 
 class SearchTrainer(GRPOTrainer):
-    """`GRPOTrainer` that computes only what its loss needs, knows other advantages, and measures the gap between sampler and trainer.
+    """A `GRPOTrainer` that computes only what its loss needs, knows other advantages, and measures the gap between sampler and trainer.
 
-    Of a batch of episodes most is idle weight: padding (lengths differ by a factor of five), tool text (needs no
-    log-probabilities), groups without advantage (no gradient), and repetitions (a sure policy plays a question the same way
-    several times). Leaving it out changes neither loss nor gradient.
+    Most of a batch needs no computing: padding (lengths differ by a factor of five), tool text (needs no log-probabilities), groups
+    without advantage (no gradient), and repetitions (a sure policy plays a question the same way several times). Neither loss nor gradient
+    changes.
     """
 
     search: TrainConfig
-    """Which advantages."""
+    """Settings of the advantages."""
     bridge: RolloutBridge
-    """Knows the rewards of the last batch."""
+    """Bridge to the last batch's rewards."""
     tree_check: TreeCheck | None = None
-    """Whether updates go over trees; None: not known yet."""
+    """Check that decides whether updates go over trees; None: not made yet."""
     nodes_per_part = 0
     """Nodes of a batch that go forward and backward together, see `parts.py`; 0: all of a micro-batch."""
     _needed: Tensor | None = None
-    """Completion tokens whose log-probabilities the loss being computed will use (rows x tokens); None: all."""
+    """(B, C) completion tokens whose log-probabilities the loss being computed will use; None: all."""
     _trees: list[ScoredTree] | None = None
-    """Trees that answer for them, where they are known."""
+    """Trees that give these log-probabilities, where they are built already."""
     _policy_logprobs: Tensor | None = None
 
     def train(self, *args: Any, **kwargs: Any) -> Any:
-        """Train as TRL does; on the CPU an adapter multiplies in as few passes over memory as there are products."""
+        """Train as TRL does; on the CPU the adapter's products take fewer passes over memory (`fused_lora`)."""
         with fused_lora(self.model) if self.args.use_cpu else nullcontext():
             return super().train(*args, **kwargs)
 
     def _generate(self, prompts: Any) -> Any:
-        """Have episodes played; TRL is told that vLLM has this step's weights, because `trainer_samplers` sees to that.
+        """Play episodes; tell TRL that vLLM has this step's weights, which `trainer_samplers` sees to.
 
-        On the CPU what a phase or a micro-batch has freed is given back before the next: each keeps tensors of other sizes, which the
-        pieces could not hold (8.6 GiB after twelve steps of 16 x 8 episodes of SmolLM2; of 8 x 8 episodes 5.6 after eight, and 5.2 with
-        what `_compute_loss` gives back).
+        On the CPU memory that a phase or a micro-batch has freed is returned before the next: each keeps tensors of other sizes, which the
+        freed pieces could not hold (8.6 GiB after twelve steps of 16 x 8 episodes of SmolLM2; of 8 x 8 episodes 5.6 after eight, and 5.2
+        with what `_compute_loss` returns).
         """
         self._last_loaded_step = self.state.global_step
         if self.args.use_cpu:
@@ -204,29 +113,29 @@ class SearchTrainer(GRPOTrainer):
         return super()._generate(prompts)
 
     def _generate_and_score_completions(self, inputs: Any) -> Any:
-        """Play and score a batch as TRL does, then put the configured algorithm's advantages in the place of GRPO's."""
+        """Play and score a batch as TRL does, then replace GRPO's advantages with those of the configured algorithm."""
         output = super()._generate_and_score_completions(inputs)
         width = output["completion_ids"].shape[1]
-        sampled = [row + [0] * (width - len(row)) for row in self.bridge.sampled_mask]
+        sampled = [row + [0] * (width - len(row)) for row in self.bridge.sampled_mask]  # (B, C), right-padded
         output["sampled_mask"] = torch.tensor(sampled, device=output["completion_ids"].device)
         algorithm = self.search.algorithm
         if algorithm != "grpo":
             rewards = gather_object(self.bridge.rewards)
             advantages = compute_advantages(rewards, self.search.group_size, algorithm, self.search.baseline)
             first = self.accelerator.process_index * len(self.bridge.rewards)
-            own = advantages[first : first + len(self.bridge.rewards)]
+            own = advantages[first : first + len(self.bridge.rewards)]  # (B,): `advantages` are of all processes
             output["advantages"] = torch.tensor(own, dtype=output["advantages"].dtype, device=output["advantages"].device)
         return output
 
     def _get_per_token_logps_and_entropies(
         self, model: Any, input_ids: Tensor, attention_mask: Tensor, logits_to_keep: int, batch_size: int | None = None, **kwargs: Any
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """Score the needed tokens over trees of the rows; others get 0, and so do entropies, which nothing reads here.
+        """Score the needed tokens over trees of the rows (B, C); others get 0, and so do entropies, which nothing reads here.
 
-        The first batch is scored row by row, too; where the two differ, all are.
+        The first batch is also scored row by row; where the two differ, all batches are.
         """
         prompt_width = input_ids.shape[1] - logits_to_keep
-        needed = attention_mask.bool() if self._needed is None else pad(self._needed, (prompt_width, 0))
+        needed = attention_mask.bool() if self._needed is None else pad(self._needed, (prompt_width, 0))  # (B, T)
         arguments = (model, input_ids, attention_mask, needed, logits_to_keep)
         if self.has_trees(*arguments):
             known = self._trees
@@ -239,7 +148,7 @@ class SearchTrainer(GRPOTrainer):
         return logprobs, entropies, None
 
     def has_trees(self, *batch: Any) -> bool:
-        """Say whether updates go over trees, which the first batch decides."""
+        """Return whether updates go over trees, which the first batch decides."""
         if self.tree_check is None:
             self.tree_check = check_tree(self, *batch)
         return self.tree_check.passed
@@ -247,16 +156,28 @@ class SearchTrainer(GRPOTrainer):
     def score_rows(
         self, model: Any, input_ids: Tensor, attention_mask: Tensor, needed: Tensor, logits_to_keep: int, **kwargs: Any
     ) -> tuple[Tensor, Tensor | None]:
-        """Score the needed tokens as TRL's method does, each row once, in blocks of rows of similar length."""
+        """Score the needed tokens as TRL's method does, each distinct row once, in blocks of rows of similar length.
+
+        Args:
+            model: as trained, with its wrappers.
+            input_ids: (B, T), prompts padded on the left, completions on the right.
+            attention_mask: (B, T), 0 where padded.
+            needed: (B, T), True only for tokens of the last C.
+            logits_to_keep: C.
+            kwargs: as TRL passes them.
+
+        Returns:
+            Log-probabilities and, where TRL asks for them, entropies, each (B, C); 0 for rows without needed tokens.
+        """
         prompt_width = input_ids.shape[1] - logits_to_keep
-        picked, place = find_distinct(input_ids, attention_mask, needed)
-        real = attention_mask.cpu()  # extents are read here: on a CUDA device each would wait for the block before
+        picked, place = find_distinct(input_ids, attention_mask, needed)  # distinct rows; (B,) which of them each row equals
+        real = attention_mask.cpu()  # extents are read from it: on a CUDA device each would wait for the block before
         blocks, spans = [], split_blocks(picked, real)
         recomputed = count_recomputed(causal_of(model), [int(real[rows].sum()) for rows in spans])
         for number, span in enumerate(spans):
             used, rows = real[span].any(0).nonzero(), to_device(span.numpy(), input_ids.device)
             first, last = min(int(used[0]), prompt_width - 1), max(int(used[-1]), prompt_width)
-            kept, window = last + 1 - prompt_width, slice(first, last + 1)
+            kept, window = last + 1 - prompt_width, slice(first, last + 1)  # without columns in which the whole block is padding
             block = (needed[rows, window], input_ids[rows, window], attention_mask[rows, window], kept)
             scored = run_block(partial(self._score_block, *block, **kwargs), model, keep=number >= recomputed)
             blocks.append([None if values is None else pad(values, (0, logits_to_keep - kept)) for values in scored[:2]])
@@ -268,17 +189,17 @@ class SearchTrainer(GRPOTrainer):
         return super()._get_per_token_logps_and_entropies(only_needed(model, needed), input_ids, attention_mask, kept, **kwargs)
 
     def _compute_loss(self, model: Any, inputs: dict[str, Tensor]) -> Tensor:
-        """Compute TRL's loss, and from the log-probabilities it took the mean gap to the sampler's."""
+        """Compute TRL's loss, and from its log-probabilities the mean gap to the sampler's."""
         if self.args.use_cpu:
             trim_heap()
-        mask = (inputs["completion_mask"] * inputs["tool_mask"]).bool()
+        mask = (inputs["completion_mask"] * inputs["tool_mask"]).bool()  # (B, C), True where the policy wrote the token
         if self.beta == 0.0:
             teaching = inputs["advantages"].abs() > NO_ADVANTAGE
             inputs = {**inputs, "advantages": inputs["advantages"] * teaching}
-            mask = mask & teaching[:, None]
-            if not mask.any():  # the loss must still hang on the weights
+            mask = mask & teaching[:, None]  # (B, C) & (B, 1)
+            if not mask.any():  # the loss must still depend on the weights, for `backward`
                 mask[0, 0] = True
-        # What is left out is 0 in the log-probabilities below; against the others' real values a ratio would overflow, and inf x 0 is NaN.
+        # Tokens left out get log-probability 0 below; against real values of the others a ratio would overflow, and inf x 0 is NaN.
         others = ("old_per_token_logps", "ref_per_token_logps")
         clean = {name: inputs[name].masked_fill(~mask, 0.0) for name in others if inputs.get(name) is not None}
         left = self._choose_left(inputs, mask)
@@ -288,7 +209,7 @@ class SearchTrainer(GRPOTrainer):
         return loss
 
     def _take_loss(self, model: Any, inputs: dict[str, Tensor], mask: Tensor, trees: list[ScoredTree] | None = None) -> Tensor:
-        """Compute TRL's loss from the log-probabilities of some completion tokens (rows x tokens)."""
+        """Compute TRL's loss from the log-probabilities of the completion tokens in `mask` (B, C)."""
         self._needed, self._trees = mask, trees
         try:
             loss: Tensor = super()._compute_loss(model, inputs)
@@ -297,10 +218,7 @@ class SearchTrainer(GRPOTrainer):
         return loss
 
     def _learn_in_parts(self, model: Any, inputs: dict[str, Tensor], mask: Tensor) -> Tensor:
-        """Take the loss of one part of the batch after the other and its gradients; return the sum, of which no gradient is left.
-
-        Nothing here waits for a card but the first look at the batch.
-        """
+        """Compute loss and gradients of one part after the other; return the sum, without a gradient. The host waits for a card once."""
         ids, real, needed = lay_out(inputs, mask)
         over_trees = self.has_trees(model, ids, real, needed, mask.shape[1])
         total, policy, accelerator = mask.new_zeros((), dtype=torch.float32), torch.zeros_like(mask, dtype=torch.float32), self.accelerator
@@ -321,14 +239,14 @@ class SearchTrainer(GRPOTrainer):
         return total.requires_grad_()
 
     def _choose_left(self, inputs: dict[str, Tensor], mask: Tensor) -> Tensor | None:
-        """Choose tokens of rows without advantage by which the gap is measured, too (rows x tokens); None: there are none.
+        """Choose tokens (B, C) of rows without advantage by which the gap is measured, too; None: there are none.
 
-        Groups without advantage are not in the loss (`mask`, rows x tokens), but a sampler that goes astray shows there, too. Where TRL had
-        the trainer's log-probabilities computed before the loss (vLLM), those of all tokens are there.
+        Groups without advantage are not in the loss (`mask`, (B, C)), but a sampler that deviates shows there, too. Where TRL computed the
+        trainer's log-probabilities before the loss (vLLM), those of all tokens exist.
         """
         if inputs.get("sampling_per_token_logps") is None or inputs.get("old_per_token_logps") is not None:
             return None
-        left = inputs["sampled_mask"].bool() & ~mask
+        left = inputs["sampled_mask"].bool() & ~mask  # (B, C)
         tokens = torch.where(left.any(1), inputs["prompt_mask"].sum(1) + inputs["completion_mask"].sum(1), 0)
         left &= (tokens.cumsum(0) - tokens < GAP_TOKENS / self.args.gradient_accumulation_steps)[:, None]
         return left if left.any() else None
@@ -344,19 +262,19 @@ class SearchTrainer(GRPOTrainer):
             if left is not None:
                 policy = torch.where(mask, policy, self._score(model, inputs, left))
             measured = measured & (mask if left is None else mask | left)
-        gap = ((inputs["sampling_per_token_logps"] - policy) * measured).sum()
+        gap = ((inputs["sampling_per_token_logps"] - policy) * measured).sum()  # nats, over (B, C)
         total = self.accelerator.reduce(torch.stack([gap, measured.sum().to(gap.dtype)]), reduction="sum")
-        self._metrics["train"][GAP].append(total[0] / total[1].clamp(min=1))  # read in `log`, when the card is done
+        self._metrics["train"][GAP].append(total[0] / total[1].clamp(min=1))  # `log` reads it, after the card has computed it
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Log as TRL does, and what lies on the device until then."""
+        """Log as TRL does, including values that lie on the device until then."""
         metrics = self._metrics["train"]
         if GAP in metrics:
             metrics[GAP] = [float(gap) for gap in metrics[GAP]]
         super().log(logs, start_time)
 
     def _score(self, model: Any, inputs: dict[str, Tensor], needed: Tensor) -> Tensor:
-        """Compute the log-probabilities of some completion tokens (rows x tokens); the others get 0."""
+        """Compute the log-probabilities (B, C) of the completion tokens in `needed`; the others get 0."""
         ids, real, _ = lay_out(inputs, needed)
         self._needed = needed
         try:
@@ -365,13 +283,21 @@ class SearchTrainer(GRPOTrainer):
             self._needed = None
 
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
-        """Write none: TRL would write one at every checkpoint."""
+        """Write no model card: TRL would write one at every checkpoint."""
 
 
 def make_trainer(model: Any, tokenizer: Any, bridge: RolloutBridge, arguments: GRPOConfig, callback: TrainerCallback) -> SearchTrainer:
-    """Put the trainer together; a model that already carries an adapter goes on with that one."""
+    """Make the trainer; a model that already carries an adapter continues with that one.
+
+    Args:
+        model: to be trained.
+        tokenizer: of the model.
+        bridge: plays the episodes.
+        arguments: of TRL.
+        callback: called around every step.
+    """
     config = bridge.environment.config
-    # TRL would parse whole episodes by a response template; a model that is saved keeps its own.
+    # TRL would parse whole episodes by a response template; the saved model keeps its own.
     tokenizer = copy.copy(tokenizer)
     tokenizer.response_template = None
     adapter = make_adapter_config(config.train.lora) if config.train.method == "lora" and not isinstance(model, PeftModel) else None
@@ -390,7 +316,7 @@ def make_trainer(model: Any, tokenizer: Any, bridge: RolloutBridge, arguments: G
         trainer.vllm_generation.llm.sleep(level=1)
     trained: Any = trainer.model
     for weight in trained.parameters():
-        if weight.requires_grad:  # TRL makes bfloat16 of an adapter on 4-bit weights, in which a small step is lost; moments follow
+        if weight.requires_grad:  # TRL casts an adapter on 4-bit weights to bfloat16, in which small steps are lost
             weight.data = weight.data.float()
     trainer.search, trainer.bridge = config.train, bridge
     trainer.remove_callback(PrinterCallback)

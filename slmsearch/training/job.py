@@ -1,6 +1,6 @@
-"""A training job, as data that one process writes and another reads, and what says that it is done. Light.
+"""A training job, as data that one process writes and another reads, and the manifest of a finished one. Imports little.
 
-Secrets never reach the file: `TrainJob.to_json` leaves them out, and `process.py` hands them over apart.
+Secrets never reach the file: `TrainJob.to_json` leaves them out, and `launch.py` passes them separately.
 """
 
 import json
@@ -24,27 +24,27 @@ TRAINING_VERSION = 9
 """Part of every train key; raise it when the code changes what a training run computes."""
 
 START_VERSION = 6
-"""The same for the supervised start of a run."""
+"""Part of the key of every supervised start; raise it likewise."""
 
 CONTROL_VERSION = 8
-"""The same for the control."""
+"""Part of the key of every control; raise it likewise."""
 
 PACKAGES = ("torch", "transformers", "trl", "peft")
-"""Their versions are part of every train key."""
+"""Packages whose versions are part of every train key."""
 
 UNSEALED = (CHECKPOINTS, LOCK, LOG, ERROR, STOP, ACCELERATE)
-"""What may change, grow or go when training is done."""
+"""Files that may change, grow or be deleted after training."""
 
 _NOT_TRAINED_ON = {"checkpoint_steps", "preflight", "twins_frac"}
-"""Settings of a training run that do not change the adapter it ends with, or stand among the parts of its environment."""
+"""Settings of a training run that do not change its adapter, or are among the parts of its environment."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainJob:
-    """Everything a training process needs."""
+    """All inputs of a training process."""
 
     directory: Path
-    """Where adapter, checkpoints and reports go: `<data_dir>/training/<train_key>`."""
+    """Directory of adapter, checkpoints and reports: `<data_dir>/training/<train_key>`."""
     corpora_dir: Path
     corpus_digest: str
     index_dir: Path
@@ -75,12 +75,12 @@ def make_job(config: RunConfig, corpus_digest: str, index_key: str) -> TrainJob:
 
 
 def train_key(config: RunConfig, corpus_digest: str, index_key: str) -> str:
-    """Hash everything that decides what a training run ends with, except the machine."""
+    """Hash everything that decides the result of a training run, except the machine."""
     return content_key(**train_sources(config, corpus_digest, index_key))
 
 
 def train_sources(config: RunConfig, corpus_digest: str, index_key: str) -> dict[str, object]:
-    """Collect everything that decides what a training run ends with, except the machine."""
+    """Collect everything that decides the result of a training run, except the machine."""
     policy, environment = config.policy, environment_of(config)
     return {
         "version": TRAINING_VERSION,
@@ -99,7 +99,7 @@ def train_sources(config: RunConfig, corpus_digest: str, index_key: str) -> dict
 
 
 def start_key(config: RunConfig, digest: str) -> str | None:
-    """Name the supervised start of a run by what it is made from, None where it has none; nothing heavy is loaded."""
+    """Name the supervised start of a run by its inputs, None where it has none; no heavy package is imported."""
     parts = environment_of(config).teaching.start_parts(config, digest)
     if parts is None:
         return None
@@ -115,8 +115,10 @@ def start_key(config: RunConfig, digest: str) -> str | None:
 
 
 def control_key(config: RunConfig, model_key: str, train_key: str) -> str:
-    """Name the control of a run by what it is made from: where its steps follow from the time of a training, or its examples are of the
-    corpus, by that training, too."""
+    """Name the control of a run by its inputs.
+
+    They include the training if its time decides the control's steps, or if the control's examples are of the corpus.
+    """
     return content_key(
         version=CONTROL_VERSION,
         model=model_key,
@@ -130,10 +132,10 @@ def control_key(config: RunConfig, model_key: str, train_key: str) -> str:
 
 
 def control_settings(config: RunConfig) -> SftConfig:
-    """Return the settings of the control, with one step where their number is to be measured.
+    """Return the settings of the control, with one step where the number of steps is to be measured.
 
     Its stream of worlds is not the one the checkpoint saw. Its learning rate is a third of that of the checkpoint's own training, which
-    its cosine had brought to 0.
+    the cosine schedule had brought to 0.
     """
     changes = {"steps": config.control.steps or 1, "learning_rate": config.sft.learning_rate / 3, "seed": config.sft.seed + 100}
     return config.sft.model_copy(update=changes)
@@ -144,21 +146,21 @@ def _template_part(policy: PolicyConfig) -> dict[str, object]:
 
 
 class JobManifest(TypedDict):
-    """What says that a training run is done, and of what."""
+    """Record that a training run is finished, and of its results."""
 
     adapter_hash: str
     """sha256 of the weights."""
     adapter_files: dict[str, str]
-    """sha256 of each file; manifests of old have none."""
+    """sha256 of each file; old manifests have none."""
     steps: int
     seconds: float
-    """Time spent in steps over all attempts, loading included for the last one."""
+    """Time spent in steps over all attempts, in seconds, loading included for the last one."""
     spent: dict[str, float]
     """Seconds of the last attempt by purpose, as `phase_timer.py` names them."""
     card: NotRequired[dict[str, CardUse]]
-    """What its phases took of a CUDA card, where there was one."""
+    """Use of a CUDA card by phase, where there was one."""
     resumed_from: int
-    """Step the last attempt went on from; 0 if it started from the beginning."""
+    """Step from which the last attempt continued; 0: from the beginning."""
     train_key: str
     corpus_digest: str
     index_key: str
@@ -168,7 +170,7 @@ class JobManifest(TypedDict):
 def write_manifest(
     job: TrainJob, steps: int, seconds: float, resumed_from: int, phase_seconds: dict[str, float], card: dict[str, CardUse] | None = None
 ) -> None:
-    """Write what says that training is done, and of what."""
+    """Write the manifest of a finished training."""
     adapter = job.directory / ADAPTER
     facts: JobManifest = {
         "adapter_hash": file_hash(weights_file(adapter)),
@@ -189,7 +191,7 @@ def write_manifest(
 
 
 def read_manifest(directory: Path) -> JobManifest | None:
-    """Return the manifest of a finished training run; None if it is unfinished or a file of its adapter no longer agrees with it."""
+    """Return the manifest of a finished training run; None if the run is unfinished or a file of its adapter differs from the manifest."""
     adapter, manifest = directory / ADAPTER, cast(JobManifest, read_json(directory / MANIFEST))
     try:
         files = manifest.get("adapter_files") or {weights_file(adapter).name: manifest["adapter_hash"]}

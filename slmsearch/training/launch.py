@@ -1,9 +1,9 @@
 """Training in a process of its own: start it, follow it, stop it, resume it.
 
-The process is `accelerate launch -m slmsearch.training.launch JOB.json`. It says what happens through files in the job's directory
-(`files.py`) and its exit code, frees the device when it ends, and dies with the process that started it; the only variables it reads
-are those that its starter set. A killed run goes on from its last complete checkpoint when the same job is trained again; a finished
-one is only looked up. Light: neither torch nor TRL is imported here before `main`.
+The process is `accelerate launch -m slmsearch.training.launch JOB.json`. It reports through files in the job's directory (`files.py`) and
+its exit code, frees the device when it ends, and dies with the process that started it. It reads only variables that its starter set.
+Training the same job again resumes a killed run from its last complete checkpoint, and only looks up a finished one. Neither torch nor
+TRL is imported here before `main`.
 """
 
 import fcntl
@@ -52,9 +52,9 @@ from slmsearch.training.reports import ReportTail, StepReport, truncate_reports
 ENV_SECRETS = "SLMSEARCH_TRAINING_SECRETS"
 """Secrets of the job as a JSON object, dotted path to value."""
 STOP_GRACE_SECONDS = 15.0
-"""Time a training process has to save a checkpoint when it is asked to stop; below the 30 s orchestrators usually grant."""
+"""Time that a training process has to save a checkpoint after a stop request, in seconds; below the 30 s orchestrators usually grant."""
 POLL_SECONDS = 0.2
-"""Time between two looks at the reports, or at a lock."""
+"""Time between two looks at the reports, or at a lock, in seconds."""
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ class TrainingProcess(ChildProcess):
     """A process that trains one job; it dies with the thread that started it."""
 
     def __init__(self, job: TrainJob) -> None:
-        """Start it; its job is in the directory."""
+        """Start the process; its job is in the directory."""
         self._directory = job.directory
         replace_json(job.directory / ACCELERATE, _accelerate_settings(job))
         log = job.directory / LOG
@@ -75,11 +75,11 @@ class TrainingProcess(ChildProcess):
         self.hang_up()
 
     def read_log(self) -> str:
-        """Return what it has printed."""
+        """Return the output of the process."""
         return self.log.read_bytes()[self._log_start :].decode(errors="replace")
 
     def save_and_stop(self) -> None:
-        """Ask it to save and end; kill it, and all it started, when it takes too long or we are hurried."""
+        """Ask the process to save and end; kill it with its children if it takes too long or the wait is interrupted."""
         try:
             (self._directory / STOP).touch()
             if self.wait(STOP_GRACE_SECONDS) is None:
@@ -89,18 +89,18 @@ class TrainingProcess(ChildProcess):
 
 
 def launcher(job: TrainJob) -> list[str]:
-    """Arguments for Python that start the training process; the job's file follows."""
+    """Return the arguments with which Python starts the training process; the path of the job's file follows them."""
     settings = str(job.directory / ACCELERATE)
     return ["-m", "accelerate.commands.launch", "--config_file", settings, "-m", __name__]
 
 
 def _accelerate_settings(job: TrainJob) -> dict[str, object]:
-    """Settings of `accelerate launch`."""
+    """Return the settings of `accelerate launch`."""
     return {
         "compute_environment": "LOCAL_MACHINE",
-        # On the CPU, too: what accelerate calls MULTI_CPU is for mpirun, and starts one process without it.
+        # On the CPU, too: accelerate's MULTI_CPU needs mpirun, and starts one process without it.
         "distributed_type": "NO" if job.config.train.num_processes == 1 else "MULTI_GPU",
-        "main_process_port": 0,  # any that is free
+        "main_process_port": 0,  # any free port
         "num_processes": job.config.train.num_processes,
         "num_machines": 1,
         "mixed_precision": "no",
@@ -120,19 +120,19 @@ def _variables(job: TrainJob) -> dict[str, str]:
 
 
 def train(job: TrainJob, on_step: OnStep, after_step: int = 0) -> JobManifest:
-    """Train in a child process, or look the result up if this job has been trained before; return what says that it is done.
+    """Train in a child process, or look up the result of a job that was trained before; return its manifest.
 
-    Where another process trains the same job, its end is waited for; what it left is looked up, or gone on with.
+    If another process trains the same job, wait for it to end, then look up its result or resume from it.
 
     Args:
-        job: what to train; equal jobs share a directory.
+        job: training job; equal jobs share a directory.
         on_step: called here, in order, once per step after `after_step`: also for the steps of earlier attempts that count, and for all
             steps of a job that is only looked up, so that a tracker can be filled from any state.
         after_step: the last step that a tracker has.
 
     Raises:
         TrainingError: training ended before its last step, or the directory's file system has no locks.
-        SlmSearchError: what ended the training process, by its own class where that is known.
+        SlmSearchError: the error that ended the training process, in its own class where that is known.
     """
     job.directory.mkdir(parents=True, exist_ok=True)
     with _termination_raises(), _locked(job.directory):
@@ -148,10 +148,10 @@ def train(job: TrainJob, on_step: OnStep, after_step: int = 0) -> JobManifest:
 
 
 def _prepare(job: TrainJob) -> None:
-    """Bring the directory into the state of its last complete checkpoint, or of none, and write the job."""
+    """Restore the directory to the state of its last complete checkpoint, or of none, and write the job."""
     checkpoints = job.directory / CHECKPOINTS
     step = _resumable_step(job)
-    # One without a manifest is what a kill leaves while it is written; one that had its manifest was whole.
+    # A kill during writing leaves a checkpoint without a manifest; one with a manifest was complete.
     for later in list_checkpoints(checkpoints):
         if checkpoint_step(later) > step and (later / MANIFEST).exists():
             logger.warning("%s is damaged (%s): training goes on from step %d", later, find_damage(later), step)
@@ -160,7 +160,7 @@ def _prepare(job: TrainJob) -> None:
     for name in (ERROR, STOP, MANIFEST):
         (job.directory / name).unlink(missing_ok=True)
     (job.directory / JOB).write_text(job.to_json(), encoding="utf-8")
-    # What the train key was hashed from, so that each part of it can be looked at later.
+    # The parts that the train key was hashed from, for later inspection.
     replace_json(job.directory / SOURCES, train_sources(job.config, job.corpus_digest, job.index_key))
 
 
@@ -193,7 +193,7 @@ def _resumable_step(job: TrainJob) -> int:
 
 
 def _explain(job: TrainJob, code: int, printed: str) -> SlmSearchError:
-    """Say in one line why the training process failed: in its own words, or by the last exception in its log."""
+    """Return the cause of a failed training process in one line: its own message, or the last exception in its log."""
     where = f"resumable at step {_resumable_step(job)}; log: {job.directory / LOG}"
     told = read_json(job.directory / ERROR)
     if not told:
@@ -202,7 +202,7 @@ def _explain(job: TrainJob, code: int, printed: str) -> SlmSearchError:
 
 
 def find_cause(printed: str, killed_by: str = "") -> str:
-    """Find the cause of a failure in what the training process and its launcher printed, or the signal that ended the launcher."""
+    """Find the cause of a failure in the output of the training process and its launcher, or the signal that ended the launcher."""
     killed = re.search(r"died with <Signals\.(\w+)", printed)
     if name := killed[1] if killed else killed_by:
         hint = ": out of memory? Raise train.accumulation or lower train.group_size" if name == "SIGKILL" else ""
@@ -216,7 +216,7 @@ def find_cause(printed: str, killed_by: str = "") -> str:
 
 
 def is_held(directory: Path) -> bool:
-    """Say whether the process that last trained in a directory still lives; trying the lock could get in the way of one that begins."""
+    """Return whether the process that last trained in a directory still lives; trying the lock could disturb one that begins."""
     try:
         holder = (directory / LOCK).read_text(encoding="utf-8").strip()
     except OSError:
@@ -226,7 +226,7 @@ def is_held(directory: Path) -> bool:
 
 @contextmanager
 def _locked(directory: Path) -> Iterator[None]:
-    """Hold the directory for this process, once nobody else does; the lock goes with the process, whatever ends it."""
+    """Hold the directory's lock, once it is free; the operating system releases it when the process ends."""
     with (directory / LOCK).open("a+", encoding="utf-8") as file:
         told = False
         while not _try_lock(file):
@@ -253,7 +253,7 @@ def _try_lock(file: IO[str]) -> bool:
 
 @contextmanager
 def _termination_raises() -> Iterator[None]:
-    """Turn SIGTERM into SystemExit, so that training is stopped in order; an orchestrator's own handler stays as it is."""
+    """Turn SIGTERM into SystemExit, so that training stops in order; an orchestrator's own handler stays in place."""
     ours = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     if ours:
         signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
@@ -265,7 +265,7 @@ def _termination_raises() -> Iterator[None]:
 
 
 def main(path: Path) -> None:
-    """In the training process: run the job in a file from its last complete checkpoint."""
+    """Run the job in a file from its last complete checkpoint, in the training process."""
     die_with_starter()
     secrets = json.loads(os.environ.pop(ENV_SECRETS, "{}"))
     settle()

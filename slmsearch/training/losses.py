@@ -1,4 +1,4 @@
-"""Losses of tokens from hidden states, computed where they are needed.
+"""Token losses from hidden states, computed only where they are needed.
 
 Shapes: N tokens, D hidden size.
 """
@@ -21,7 +21,7 @@ def causal_of(model: Any) -> Any:
 def token_losses(causal: Any, hidden: Tensor, targets: Tensor, temperature: float = 1.0) -> Tensor:
     """Compute the cross-entropy of tokens from the hidden states before them, no more than `TILE_VALUES` logits at a time.
 
-    Where there are several tiles their logits are not kept but computed again on the way back.
+    With several tiles, the backward pass recomputes their logits instead of keeping them.
 
     Args:
         causal: the causal language model whose head is used.
@@ -52,15 +52,15 @@ def token_losses(causal: Any, hidden: Tensor, targets: Tensor, temperature: floa
 
 
 class _CrossEntropy(torch.autograd.Function):
-    """Cross-entropy whose gradient is as exact as float32 allows.
+    """A cross-entropy whose gradient is as exact as float32 allows.
 
-    On the CPU torch's own adds up the 49,152 probabilities of a token one after the other: their sum was off by 2e-5, and with it the
-    gradient of the hidden state by five times what it is off here. `logsumexp` adds them up in pairs.
+    On the CPU torch's own adds up the 49,152 probabilities of a token one after the other: their sum was off by 2e-5, and the error of the
+    hidden state's gradient was five times that of this function. `logsumexp` adds them up in pairs.
     """
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, ids: Tensor) -> Tensor:
-        """Compute the losses (N,) of ids (N,) from logits (N, vocabulary)."""
+        """Compute the losses (N,) of ids (N,) from logits (N, V)."""
         total = logits.logsumexp(-1)
         ctx.save_for_backward(logits, total, ids)
         return total - logits.gather(-1, ids[:, None])[:, 0]

@@ -1,10 +1,9 @@
-"""How much memory each phase of a run will need, from its settings and the model's shape, before any weights are loaded.
+"""Memory plan of a run: how much each phase needs, from its settings and the model's shape, before any weights are loaded.
 
-A phase holds what always stays (weights, optimiser, the copy of the best weights) and what is its own: playing holds the key-value
-cache of a batch, the update what autograd keeps of a micro-batch, or of a part of it (`parts.py`), supervised training that of a
-micro-batch of demonstrations. No two phases need the device at once, so the largest is the peak; a
-judge needs it while episodes are played, or always (`judge.loaded`). Every part is the most that there can be:
-all episodes as long as the limits allow, alike in nothing but a group's opening.
+A phase holds what always stays (weights, optimiser, the copy of the best weights) and its own share: playing holds the key-value cache of
+a batch, the update what autograd keeps of a micro-batch or of a part of it (`parts.py`), supervised training that of a micro-batch of
+demonstrations. No two phases need the device at once, so the largest is the peak; a judge needs it while episodes are played, or always
+(`judge.loaded`). Every part is an upper bound: all episodes are as long as the limits allow and share only a group's opening.
 """
 
 from collections.abc import Mapping
@@ -24,50 +23,51 @@ JUDGE_BYTES = {"qwen2.5:7b": 4.7e9, "qwen2.5:3b": 1.9e9, "phi3:mini": 2.2e9}
 RUNTIME_BYTES = {"cpu": 0.9e9, "cuda": 0.8e9}
 """Python with its libraries, embedder and corpus; on a GPU the context and its workspaces."""
 NF4_BYTES = 0.52
-"""Of a weight in 4 bits, with its share of the scales; embedding, head and norms stay 16 bits wide."""
+"""Bytes of a weight in 4 bits, with its share of the scales; embedding, head and norms stay 16 bits wide."""
 PROMPT_TOKENS = 256
-"""Tokens of the opening messages, about, where no tokenizer is at hand."""
+"""Approximate tokens of the opening messages, where no tokenizer is at hand."""
 CHARS_PER_TOKEN = 3.0
-"""Of a tool result: few, so that it comes to many tokens."""
+"""Characters per token of a tool result: few, for an upper bound of tokens."""
 COLUMNS = 64
-"""The cache grows by so many tokens at once."""
+"""Columns by which the cache grows at once."""
 
 PREFLIGHT, HELD_OUT, SAMPLING, UPDATE, EVALUATION, SFT = "preflight", "held_out", "sampling", "update", "evaluation", "sft"
-"""Playing before the first update; scoring weights; playing a step; learning from it; playing an evaluation; supervised training before
-all of them, where `planner.sft.enabled` asks for it."""
+"""Phases: playing before the first update; scoring weights; playing a step; learning from it; playing an evaluation; supervised training
+before all of them, where `planner.sft.enabled` is set."""
 
 ROWS_PER_BLOCK, SHORT, TOKENS_PER_BLOCK = 16, 512, 4096
-"""What goes through the model together in the update: a tree of at most so many tokens as the last says, or a longer episode. Row by row,
-episodes of similar length, padding cut off: so many where they are short (tokens), otherwise so many that they hold so many tokens."""
+"""Limits of a block, which goes through the model together in the update. Over trees: at most `TOKENS_PER_BLOCK` nodes, or one longer
+episode. Row by row, with similar lengths and padding cut off: `ROWS_PER_BLOCK` episodes of up to `SHORT` tokens, else as many longer ones
+as hold `TOKENS_PER_BLOCK` tokens."""
 KEPT_STATES = 48 << 20
 """Hidden states (tokens x layers x size) of the last blocks of an update that keep their activations on a CPU, at least those of one block:
-2,912 tokens of SmolLM2-135M. On a GPU all do: `train.accumulation` says how many there are."""
+2,912 tokens of SmolLM2-135M. On a GPU all blocks keep them: `train.accumulation` sets how many there are."""
 PART_NODES, PART_VALUES = (16_384, 8192, 4096, 2048, 1024), 8 << 20
 """Nodes of a part of an update on one CUDA device (powers of two, as flex attention has them): the fewest that have so many hidden
-values in a layer, or what memory allows. With fewer the host cannot feed the card: a part of SmolLM2 is some 5,000 kernels, whatever it
-holds, and with 4,096 nodes an H100 was 20 % busy."""
+values in a layer, or what memory allows. With fewer the host cannot keep the card busy: a part of SmolLM2 is some 5,000 kernels at any
+size, and with 4,096 nodes an H100 was 20 % busy."""
 MEMORY_FRAC = 0.95
 """Share of the free memory that a plan may use."""
 CHECKED_TOKENS, CHECKED_COLUMNS = 4096, 32_768
-"""Tokens of the rows of the first batch that are scored row by row, too, to compare trees with them; and the part of the vocabulary that
-TRL's head takes together then."""
+"""Tokens of the first batch's rows that are also scored row by row, to compare trees with them; and the size of the vocabulary part that
+TRL's head then computes at once."""
 MERGE_UP_TO = 500_000_000
-"""Weights a float32 model may have for its adapter to be merged while episodes are played: it costs a copy of the adapted layers."""
+"""Largest number of weights of a float32 model whose adapter is merged while episodes are played: it costs a copy of the adapted layers."""
 TILE_VALUES = 16 << 20
 """Logits that are float32 at the same time in supervised training (64 MiB); without a limit those of 4,096 tokens of a vocabulary of
 151,936 take 2.5 GB, and their gradient as much."""
 HEAP_FRAC = 1.1
-"""Of the activations: what glibc's heap holds beside them on the CPU. Measured with SmolLM2-135M, two episodes of 513 tokens and two of
-961."""
+"""Memory that glibc's heap holds beside the activations on the CPU, as a share of them. Measured with SmolLM2-135M, two episodes of 513
+tokens and two of 961."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
-    """What of a model's shape decides its memory."""
+    """Numbers of a model's shape that decide its memory."""
 
     parameters: int
     linear_widths: tuple[tuple[int, int], ...]
-    """Inputs and outputs of every linear layer that an adapter may sit on."""
+    """Inputs and outputs of every linear layer that may have an adapter."""
     layers: int
     hidden: int
     kv_width: int
@@ -76,15 +76,15 @@ class ModelShape:
     query_width: int
     """Query heads times head size."""
     intermediate: int
-    """Widest layer."""
+    """Width of the widest layer."""
     saved: float
     """Bytes that autograd keeps per token and layer for the backward pass of an update."""
     saved_in_sft: float
-    """Likewise of supervised training."""
+    """Bytes that autograd keeps per token and layer in supervised training."""
 
 
 def measure_shape(config: RunConfig, model: str | None = None) -> ModelShape:
-    """Read from its configuration the shape of the policy's model, or of another one, as a run trains it; no weights are loaded.
+    """Read the shape of the policy's model, or of another one, from its configuration, as a run trains it; no weights are loaded.
 
     Raises:
         ModelError: the configuration is missing, damaged, or cannot be fetched.
@@ -119,7 +119,7 @@ def measure_shape(config: RunConfig, model: str | None = None) -> ModelShape:
 
 
 def _count_saved(read: Any, config: RunConfig) -> tuple[float, float]:
-    """Count the bytes per token and layer that an update keeps, and supervised training."""
+    """Count the bytes per token and layer that an update keeps, and those that supervised training keeps."""
     import torch
 
     from slmsearch.training.saved import Pass, count_saved
@@ -141,28 +141,28 @@ class MemoryPart:
     name: str
     num_bytes: float
     setting: str
-    """What to change to make it smaller; empty where nothing can."""
+    """Setting that makes the part smaller; empty where there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """What each phase needs, and what the device has."""
+    """Needs of each phase, and the device's free memory."""
 
     device: str
     phases: Mapping[str, tuple[MemoryPart, ...]]
-    """All that is held in a phase, by its name."""
+    """All parts that a phase holds, by its name."""
     available: float
-    """Bytes the device has free."""
+    """Free bytes of the device."""
     part_nodes: int = 0
     """Nodes of a part of an update, see `parts.py`; 0: its micro-batches are not cut."""
 
     def needs(self, phase: str) -> float:
-        """Bytes of a phase."""
+        """Return the bytes of a phase."""
         return sum(part.num_bytes for part in self.phases[phase])
 
     @property
     def worst(self) -> str:
-        """The phase that needs most."""
+        """Phase that needs most."""
         return max(self.phases, key=self.needs)
 
     @property
@@ -172,7 +172,7 @@ class MemoryPlan:
 
     @property
     def largest(self) -> MemoryPart:
-        """The largest part of the peak that a setting can make smaller."""
+        """Largest part of the peak that a setting can make smaller."""
         return max((part for part in self.phases[self.worst] if part.setting), key=lambda part: part.num_bytes)
 
     def render(self) -> str:
@@ -186,12 +186,19 @@ class MemoryPlan:
 
 
 def count_trained(train: TrainConfig, shape: ModelShape) -> int:
-    """Count the weights that learn."""
+    """Count the weights that are trained."""
     return shape.parameters if train.method == "full" else sum(train.lora.r * (a + b) for a, b in shape.linear_widths)
 
 
 def plan_memory(config: RunConfig, shape: ModelShape, available: Mapping[str, float], prompt_tokens: int = PROMPT_TOKENS) -> MemoryPlan:
-    """Plan the memory of a training run and of its evaluations; `available` are free bytes of `cpu` and, where there is one, of `cuda`."""
+    """Plan the memory of a training run and of its evaluations.
+
+    Args:
+        config: of the run.
+        shape: of the policy's model.
+        available: free bytes of `cpu` and, where there is one, of `cuda`.
+        prompt_tokens: tokens of the opening messages.
+    """
     device = "cuda" if config.policy.device != "cpu" and "cuda" in available else "cpu"
     planner = _Planner(config, shape, device, prompt_tokens)
     train, judge = config.train, config.judge
@@ -228,7 +235,7 @@ def plan_memory(config: RunConfig, shape: ModelShape, available: Mapping[str, fl
 
 @dataclass(frozen=True, slots=True)
 class _Planner:
-    """Counts the parts of one run on one device."""
+    """Memory planner of one run on one device."""
 
     config: RunConfig
     shape: ModelShape
@@ -242,12 +249,12 @@ class _Planner:
 
     @property
     def tokens(self) -> int:
-        """Of the longest episode, prompt included."""
+        """Tokens of the longest episode, prompt included."""
         return self.prompt_tokens + environment_of(self.config).limits_of(self.config).max_episode_tokens
 
     @property
     def weights(self) -> MemoryPart:
-        """The model."""
+        """Weights of the model."""
         policy = self.config.policy
         if policy.load_in_4bit:
             linear = sum(inputs * outputs for inputs, outputs in self.shape.linear_widths)
@@ -256,7 +263,7 @@ class _Planner:
 
     @property
     def learning(self) -> MemoryPart:
-        """What stays for learning: gradient, two moments, the copy of the best weights; an adapter is there itself, too."""
+        """Memory that stays for learning: gradient, two moments, the copy of the best weights, and the adapter if there is one."""
         trained = count_trained(self.config.train, self.shape)
         if self.config.train.method == "full":  # learns the weights in place, in their own precision
             return MemoryPart("gradient, optimiser, best", trained * 4 * self.width, "train.method")
@@ -264,7 +271,7 @@ class _Planner:
 
     @property
     def merged(self) -> tuple[MemoryPart, ...]:
-        """The copy of the adapted layers while training plays, where there is one."""
+        """Copy of the adapted layers while training plays, where there is one."""
         linear = sum(inputs * outputs for inputs, outputs in self.shape.linear_widths)
         wanted = self.config.train.method == "lora" and self.device == "cpu" and not self.config.policy.load_in_4bit
         return (
@@ -272,10 +279,10 @@ class _Planner:
         )
 
     def playing(self, rows: int, prompts: int, setting: str) -> tuple[MemoryPart, ...]:
-        """Count what a batch of `rows` episodes with so many different openings holds; `setting` makes it smaller."""
+        """Count the memory of playing a batch of `rows` episodes with `prompts` different openings; `setting` makes it smaller."""
         shape, limits = self.shape, environment_of(self.config).limits_of(self.config)
         result = min(int(limits.max_result_chars / CHARS_PER_TOKEN), limits.max_episode_tokens)
-        # Lines are as long as the longest of a batch, and what is fed to all as wide as the widest.
+        # Cache slots are as long as the longest of a batch, and a fed block as wide as the widest.
         columns = -(-(self.tokens + 1) // COLUMNS) * COLUMNS
         layer = 2 * shape.kv_width * self.width * rows * columns
         fed = max(prompts * self.prompt_tokens, rows * result)
@@ -299,7 +306,7 @@ class _Planner:
         return next((nodes for nodes, bytes_needed in needs.items() if bytes_needed <= MEMORY_FRAC * available), PART_NODES[-1])
 
     def updating(self, rows: int, nodes: int) -> tuple[MemoryPart, ...]:
-        """Count what a micro-batch of so many episodes holds: its blocks until the backward pass, or a part of so many nodes."""
+        """Count the memory of a micro-batch of `rows` episodes: its blocks until the backward pass, or a part of `nodes` nodes."""
         openings = -(-rows // self.config.train.group_size)
         distinct = openings * self.prompt_tokens + rows * (self.tokens - self.prompt_tokens)
         block = min(distinct, max(nodes or TOKENS_PER_BLOCK, self.tokens))
@@ -310,13 +317,13 @@ class _Planner:
         return count_held(self.config, self.shape, self.device, held, "policy.model" if nodes else "train.accumulation")
 
     def _again(self, kept: int, block: int) -> int:
-        """Count what a tree's attention holds beside its nodes: what fills them up on a card, elsewhere histories that a call takes."""
+        """Count the nodes that a tree's attention holds in addition: padding nodes on a card, elsewhere histories that a call takes."""
         from slmsearch.models.flex import filled_up
 
         return kept // block * (filled_up(block) - block) if self.device == "cuda" else kept
 
     def imitating(self) -> tuple[MemoryPart, ...]:
-        """Count what supervised training holds: the model as it learns, and a micro-batch of examples or its longest one."""
+        """Count the memory of supervised training: the model as it learns, and a micro-batch of examples or its longest one."""
         config, shape = self.config, self.shape
         longest = config.planner.sft.max_tokens if config.planner.sft.enabled else self.tokens
         setting = "planner.sft.max_tokens" if config.planner.sft.enabled else "sft.tokens_per_batch"
@@ -336,12 +343,12 @@ class _Planner:
 
 
 class Held(NamedTuple):
-    """What an update holds of tokens."""
+    """Tokens that an update holds."""
 
     kept: int
     """Tokens until the backward pass."""
     block: int
-    """Of these together in a layer."""
+    """Tokens of these that go through a layer together."""
     again: int
     """Tokens whose queries, keys and values attention holds once more."""
     saved: float
@@ -351,7 +358,7 @@ class Held(NamedTuple):
 
 
 def count_held(config: RunConfig, shape: ModelShape, device: str, held: Held, setting: str) -> tuple[MemoryPart, ...]:
-    """Count what an update holds beside what always stays; `setting` makes it smaller."""
+    """Count the memory of an update beside what always stays; `setting` makes it smaller."""
     kept, block, again, saved, width = held
     cut, beside = setting, again * 2 * (shape.query_width + shape.kv_width) * width
     activations = shape.layers * (kept * saved + beside)
@@ -359,9 +366,9 @@ def count_held(config: RunConfig, shape: ModelShape, device: str, held: Held, se
     setting = "train.gradient_checkpointing"
     if config.train.gradient_checkpointing:
         activations, layer, setting = float(kept * shape.layers * shape.hidden * width), block * saved + beside, cut
-    # Logits, what they came from and their gradient.
+    # Logits, their inputs and their gradient.
     head = 3 * 4 * min(TILE_VALUES, kept * shape.vocabulary)
-    if device == "cpu":  # without Triton every operation on the tile makes another, nine at once
+    if device == "cpu":  # without Triton every operation on the tile makes a copy, nine at once
         head = max(head, min(block, CHECKED_TOKENS) * CHECKED_COLUMNS * 4 * 9)
     return (
         MemoryPart("activations", activations, setting),
@@ -373,7 +380,7 @@ def count_held(config: RunConfig, shape: ModelShape, device: str, held: Held, se
 
 
 def measure_available() -> dict[str, float]:
-    """Measure the free memory of this machine and of its first GPU, bytes."""
+    """Measure the free memory of this machine and of its first GPU, in bytes."""
     import psutil
     import torch
 

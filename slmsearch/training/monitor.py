@@ -1,16 +1,16 @@
-"""The collapse monitor: says, from what every step reports, when a training run begins to collapse.
+"""The collapse monitor: reports when a training run begins to collapse, from the metrics of every step.
 
-Collapse shows in many ways: the likelihood of right and wrong episodes alike decays and gradients explode (2512.04220), the policy
-becomes so sure that nothing is left to explore, it stops to search, makes the same call whatever it was asked, or writes answers
-that get longer and longer.
+Collapse shows in many ways: the likelihood of right and wrong episodes alike decays and gradients explode (2512.04220), the policy's
+entropy falls so low that it no longer explores, it stops searching, makes the same call for every question, or writes longer and longer
+answers.
 
 Each rule compares the last steps with the steps before them. Both windows are sized in questions, and every limit follows from the
-noise of the run's own steps, so that one rule holds for two questions a step and for sixty-four. A change that comes with a clearly
-higher reward is learning, not collapse. A fall of the reward is only a suspicion, which held-out questions confirm: the same ones are
-played greedily each time, so that rewards are compared question by question. What they are compared with is each question's mean over
-the last scorings, not the best one: the best of many is partly luck.
+noise of the run's own steps, so that one rule holds for two questions a step and for sixty-four. A change with a clearly higher reward is
+learning, not collapse. A fall of the reward is only a suspicion, which held-out questions confirm: the policy plays the same questions
+greedily each time, so that rewards are compared question by question. The reference is each question's mean over the last scorings, not
+the best one: the best of many is partly luck.
 
-Pure: the same reports, restarts and dismissals give the same answers, so that a resumed run stands where the killed one stood.
+Pure: the same reports, restarts and dismissals give the same answers, so that a resumed run is in the state of the killed one.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,60 +19,60 @@ from math import ceil, exp, log, sqrt
 from statistics import fmean, median, stdev
 
 WINDOW_QUESTIONS = 128
-"""Questions whose episodes are compared with those before."""
+"""Number of questions whose episodes are compared with those before."""
 MIN_WINDOW, MAX_WINDOW = 8, 24
-"""Bounds of the window in steps: fewer say nothing about noise, more take too long to see anything."""
+"""Bounds of the window in steps: fewer steps do not show the noise, more detect a collapse too late."""
 FIRST_WINDOW = 6
-"""Steps of the window while the run is young: half of the steps so far are compared with the other half, from twice this on."""
+"""Steps of the window early in the run: half of the steps so far are compared with the other half, from twice this number on."""
 PAST_WINDOWS = 4
-"""Windows before the last one that count as what is normal."""
+"""Windows before the last one that define the normal state."""
 SURE = 4.0
 """Standard errors by which a metric must have moved."""
 SUSPECT = 2.5
-"""Standard errors by which the mean reward must have fallen before the held-out questions are asked."""
+"""Standard errors by which the mean reward must have fallen before the held-out questions are played."""
 TOGETHER, CONFIRMED = 5.0, 1.0
-"""Standard errors of both falls together that are a collapse; those of the held-out questions at least."""
+"""Standard errors of both falls together that are a collapse; and those of the held-out questions at least."""
 RISEN, RISEN_SURE = 0.25, 3.0
-"""Share and standard errors by which a reward must have risen for a change to be learning."""
+"""Share and standard errors by which a reward must have risen for a change to count as learning."""
 Scores = list[float | None]
-"""Reward of each held-out question, in order; None where a service broke and the episode counts for nothing."""
+"""Reward of each held-out question, in order; None where a service broke and the episode does not count."""
 
 SCORINGS = 8
 """Earlier scorings that count."""
 ALONE = 4.0
-"""Standard errors that are a collapse without any suspicion, at a scheduled scoring."""
+"""Standard errors that are a collapse without any earlier suspicion, at a scheduled scoring."""
 SMALLEST_FALL = 0.25
-"""Share of the earlier mean by which it must have fallen: policies vary a little in earnest, too."""
+"""Smallest fall, as a share of the earlier mean: policies vary a little without collapse, too."""
 
 
 @dataclass(frozen=True, slots=True)
 class Suspicion:
-    """What looks like a collapse."""
+    """A suspected collapse."""
 
     rule: str
     value: float
-    """What was measured over the window, in the metric's unit."""
+    """Measured value over the window, in the metric's unit."""
     limit: float
-    """What it should not have passed, in the same unit."""
+    """Limit that it passed, in the same unit."""
     confirm: float = 0.0
-    """Standard errors by which the held-out questions must have fallen, too, which alone can tell a collapse from a run of hard
-    questions; 0: it counts as it is."""
+    """Standard errors by which the held-out questions must have fallen, too; only they can tell a collapse from a run of hard
+    questions. 0: no confirmation is needed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """The last steps of a metric beside those before."""
+    """Last steps of a metric beside the steps before."""
 
     value: float
-    """Of the last steps: their mean, or (logarithms) their median, which single wild steps do not move."""
+    """Mean of the last steps, or (logarithms) their median, which single outliers do not move."""
     reference: float
-    """Of the steps before: the median of their windows' means, or their median."""
+    """Reference from the steps before: the median of their windows' means, or their median."""
     error: float
     """Standard error of the difference, from the spread of the steps before."""
 
     @classmethod
     def compare(cls, recent: list[float], past: list[float], logarithms: bool) -> "Windows":
-        """Compare values, oldest first; there are at least as many before."""
+        """Compare values, oldest first; `past` has at least as many as `recent`."""
         size = len(recent)
         if logarithms:
             value, reference = median(recent), median(past)
@@ -87,19 +87,19 @@ class Windows:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Watches one metric."""
+    """A rule that watches one metric."""
 
     name: str
     metric: str
     above: bool
-    """Suspects a rise; False: a fall."""
+    """True: suspects a rise; False: a fall."""
     margin: float
     """Smallest change that matters: a factor where `offset` is given, a difference in the metric's unit otherwise."""
     offset: float | None = None
-    """Added before logarithms are taken, so that a change of what is almost nothing is not large; None: no logarithms."""
+    """Number added before logarithms are taken, so that a change of almost nothing is not large; None: no logarithms."""
 
     def scale(self, x: float) -> float | None:
-        """Bring a value to the scale on which it is compared; None where it has no logarithm."""
+        """Convert a value to the scale of the comparison; None where it has no logarithm."""
         if self.offset is None:
             return x
         return log(x + self.offset) if x + self.offset > 0 else None
@@ -118,7 +118,7 @@ class Rule:
 
 
 REWARD = Rule("reward", "reward/mean", above=False, margin=0.0)
-"""Only suspected, from `SUSPECT` standard errors on."""
+"""Rule for the reward: it only suspects, from `SUSPECT` standard errors on."""
 RULES = (
     Rule("gradient", "optim/grad_norm", above=True, margin=10.0, offset=0.0),
     Rule("malformed", "stop/malformed", above=True, margin=0.25),
@@ -131,11 +131,12 @@ RULES = (
     Rule("calls", "episode/common_call_frac", above=True, margin=0.3),
     Rule("answer length", "answer/words", above=True, margin=4.0, offset=1.0),
 )
-"""Entropy and gradients vary by factors from step to step: their logarithms are compared. A step without a gradient says nothing."""
+"""Rules for the other metrics. Entropy and gradients vary by factors from step to step: their logarithms are compared. A step without a
+gradient has no logarithm and is ignored."""
 
 
 class Series:
-    """What a rule has seen, oldest first."""
+    """Values that a rule has seen, oldest first."""
 
     def __init__(self, rule: Rule, window: int) -> None:
         """Start empty; `window` is in steps."""
@@ -143,7 +144,7 @@ class Series:
         self._values: list[float] = []
 
     def note(self, value: float) -> None:
-        """Take the value of the next step."""
+        """Record the value of the next step."""
         scaled = self.rule.scale(value)
         if scaled is not None:
             self._values.append(scaled)
@@ -163,20 +164,20 @@ class Series:
 
 
 class CollapseMonitor:
-    """Looks at reports one by one."""
+    """A monitor that looks at reports one by one."""
 
     def __init__(self, questions_per_step: int) -> None:
-        """Start without a past; the number of different questions in a step sizes the windows."""
+        """Start without a past; `questions_per_step`, the number of different questions in a step, sizes the windows."""
         self.window = min(MAX_WINDOW, max(MIN_WINDOW, ceil(WINDOW_QUESTIONS / questions_per_step)))
-        """Steps."""
+        """Size of the window, in steps."""
         self._watched = [Series(rule, self.window) for rule in RULES]
         self._reward = Series(REWARD, self.window)
         self._quiet = 0
 
     def look(self, metrics: Mapping[str, float]) -> Suspicion | None:
-        """Take the metrics of the next step; return the first rule that suspects a collapse.
+        """Record the metrics of the next step; return the first rule's suspicion of a collapse.
 
-        The answer to a suspicion is `restart` or `dismiss`, before the next look.
+        The caller answers a suspicion with `restart` or `dismiss`, before the next look.
         """
         for series in [*self._watched, self._reward]:
             if series.rule.metric in metrics:
@@ -199,27 +200,27 @@ class CollapseMonitor:
         return Suspicion(REWARD.name, reward.value, reward.reference - SUSPECT * error, confirm)
 
     def restart(self) -> None:
-        """Start anew after other weights were put in place: the past no longer speaks of them.
+        """Start again after other weights were restored: earlier steps describe other weights.
 
-        Only the reward before the collapse is kept: the run must come back to it.
+        Only the reward before the collapse is kept: the run must reach it again.
         """
         self._watched = [Series(rule, self.window) for rule in RULES]
         self._reward.drop(self.window)
         self._quiet = 0
 
     def dismiss(self) -> None:
-        """Suspect no reward for half a window: the held-out questions did not confirm it."""
+        """Suspect no fall of the reward for half a window: the held-out questions did not confirm it."""
         self._quiet = self.window // 2
 
 
 def mean_score(scores: Scores) -> float:
-    """Average the rewards there are; 0.0 where there are none."""
+    """Average the known rewards; 0.0 where there are none."""
     known = [score for score in scores if score is not None]
     return fmean(known) if known else 0.0
 
 
 def find_fall(past: Sequence[Scores], scores: Scores, sure: float) -> Suspicion | None:
-    """Compare the mean reward of a scoring with earlier ones of the same questions; a fall has `sure` standard errors."""
+    """Return the fall of a scoring's mean reward below earlier ones of the same questions, if it is `sure` standard errors."""
     pairs = []
     for new, *old in zip(scores, *past[-SCORINGS:], strict=True):
         known = [score for score in old if score is not None]

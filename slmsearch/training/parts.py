@@ -1,8 +1,8 @@
-"""An update's batch cut into parts of so many nodes, each of which goes forward and backward before the next.
+"""An update's batch, cut into parts of a limited number of nodes; each part goes forward and backward before the next.
 
-What is held at a time is then a part's activations, whatever the episodes of a step are like, and a part is as large as memory allows
-(`memory.fit_nodes`): the larger, the fewer kernels a host has to launch for as many tokens. No gradient changes but for the order of sums:
-the loss is a sum over tokens.
+Memory then holds the activations of one part, however long the episodes of a step are, and a part is as large as memory allows
+(`memory.fit_nodes`): the larger it is, the fewer kernels the host has to launch for the same tokens. Gradients change only by the order of
+sums: the loss is a sum over tokens. Shapes: B rows, T tokens of a row, C tokens of its completion.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,30 +23,31 @@ Part = tuple[Tensor, list[ScoredTree] | None]
 
 
 def lay_out(inputs: Mapping[str, Tensor], needed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Put prompts and completions side by side: ids, 1 where they are real, and which tokens are needed, each (R, T)."""
+    """Put prompts and completions side by side: ids, 1 where they are real, and which tokens are needed, each (B, T)."""
     ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1)
     real = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1)
+    # needed (B, C) -> (B, T): prompt tokens are never needed
     return ids, real, pad(needed, (inputs["prompt_ids"].shape[1], 0))
 
 
 def cut_batch(model: Any, ids: Tensor, real: Tensor, needed: Tensor, most: int, over_trees: bool) -> Iterator[Part]:
-    """Cut the rows that have needed tokens into parts of at most so many nodes, or tokens; a longer row is a part of its own.
+    """Cut the rows that have needed tokens into parts of at most `most` nodes, or tokens; a longer row is a part of its own.
 
     Args:
         model: as trained.
-        ids: (R, T).
-        real: (R, T), 0 where padded.
-        needed: (R, T).
+        ids: (B, T).
+        real: (B, T), 0 where padded.
+        needed: (B, T).
         most: nodes of a part.
         over_trees: parts are trees.
     """
     device = ids.device
-    places, are_real, needs = (tensor.cpu().numpy() for tensor in (ids, real.bool(), needed))  # the one wait for a card
+    places, are_real, needs = (tensor.cpu().numpy() for tensor in (ids, real.bool(), needed))  # the host waits for the card only here
     if over_trees:
         for scored in plan_scoring(places, are_real, needs, most, attention_width(causal_of(model)), device):
             yield to_device(scored.members, device), [replace(scored, members=np.arange(len(scored.members)))]
         return
-    lengths, rows = are_real.sum(1), np.flatnonzero(needs.any(1))
+    lengths, rows = are_real.sum(1), np.flatnonzero(needs.any(1))  # (B,); row indices
     rows = rows[np.argsort(lengths[rows], kind="stable")]
     while len(rows):
         count = max(1, int(np.searchsorted(lengths[rows].cumsum(), most, side="right")))
@@ -57,7 +58,8 @@ def cut_batch(model: Any, ids: Tensor, real: Tensor, needed: Tensor, most: int, 
 class Unheard:
     """An accelerator that gathers nothing.
 
-    Between forward and backward pass TRL's loss measures how often it clipped: nobody reads it, and the host waits for the card each time.
+    Between forward and backward pass TRL's loss measures how often it clipped. The project does not use that number, and the host would
+    wait for the card each time.
     """
 
     def __init__(self, accelerator: Any) -> None:
@@ -65,13 +67,13 @@ class Unheard:
         self._accelerator = accelerator
 
     def __getattr__(self, name: str) -> Any:
-        """Return what the accelerator has."""
+        """Return the accelerator's attribute."""
         return getattr(self._accelerator, name)
 
     def gather(self, tensor: Tensor) -> Tensor:
-        """Return no numbers, on the host."""
+        """Return NaN, on the host."""
         return torch.full(tensor.shape, float("nan"))
 
     def reduce(self, tensor: Tensor, reduction: str) -> Tensor:
-        """Return no numbers, on the host."""
+        """Return NaN, on the host."""
         return torch.full(tensor.shape, float("nan"))

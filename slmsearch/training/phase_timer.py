@@ -1,4 +1,4 @@
-"""Where the time of a training run goes, and what it takes of a card: every moment counts for exactly one purpose."""
+"""Timer of a training run's phases, with its use of a card: every moment counts for exactly one purpose."""
 
 import time
 from collections.abc import Iterator
@@ -6,39 +6,44 @@ from contextlib import contextmanager
 from typing import NotRequired, Protocol, TypedDict
 
 SAMPLING, UPDATE, HELD_OUT, BEFORE, OTHER, JUDGING = "sampling", "update", "held_out", "preflight", "other", "judging"
-"""Playing episodes to learn from; learning from them; scoring weights; the pre-flight; all else: starting, loading, checkpoints,
-reports; waiting for a judge when all episodes of a step have ended, which the exact judge never makes anybody do."""
+"""Purposes: playing episodes to learn from; learning from them; scoring weights; the preflight rollouts; all else, such as starting,
+loading, checkpoints, reports; waiting for a judge after all episodes of a step have ended, which the exact judge never needs."""
 
 
 class CardUse(TypedDict):
-    """What one phase took of a card."""
+    """Use of a card in one phase."""
 
     allocated_gib: float
-    """The most that tensors took at once; the context of CUDA, and what other libraries take themselves, is not in it."""
+    """Most memory that tensors took at once; the context of CUDA, and memory of other libraries, is not included."""
     reserved_gib: float
-    """The most that torch kept of the card, with what earlier phases left in its cache."""
+    """Most memory that torch kept of the card, with what earlier phases left in its cache."""
     busy_frac: NotRequired[float]
-    """Mean of what was sampled; absent where it could not be, or the phase was over too soon."""
+    """Mean of the samples; absent where there were none, or the phase was too short."""
 
 
 class Card(Protocol):
-    """Watches a card by phase, see `card.py`."""
+    """A record of a card's use by phase, see `card.py`."""
 
     def turn(self, phase: str) -> None:
-        """Note that another phase begins, or one goes on."""
+        """Record that another phase begins, or one continues."""
 
     def read(self) -> dict[str, CardUse]:
-        """Return what each phase took up to now."""
+        """Return the use of each phase up to now."""
 
     def metrics(self) -> dict[str, float]:
         """Return the same as metrics of a step."""
 
 
 class PhaseTimer:
-    """Counts seconds by phase. A phase begun inside another pauses the outer one."""
+    """A counter of seconds by phase. A phase begun inside another pauses the outer one."""
 
     def __init__(self, begun: float | None = None, card: Card | None = None) -> None:
-        """Start with `OTHER`; `begun` is when the run began (seconds since the epoch), if that was before now; `card` is told of phases."""
+        """Start with `OTHER`.
+
+        Args:
+            begun: start of the run (seconds since the epoch), if that was before now.
+            card: notified of phases.
+        """
         self.seconds: dict[str, float] = {OTHER: max(0.0, time.time() - begun) if begun else 0.0}
         self._purposes = [OTHER]
         self._since = time.perf_counter()
@@ -52,7 +57,7 @@ class PhaseTimer:
         self._tell()
 
     def end(self) -> None:
-        """Go back to the purpose before."""
+        """Return to the purpose before."""
         self._count()
         self._purposes.pop()
         self._tell()

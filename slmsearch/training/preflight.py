@@ -1,9 +1,9 @@
-"""Pre-flight: what is checked before the first update, so that a doomed run ends in seconds instead of hours.
+"""Preflight: checks before the first update, so that a run that cannot work ends in seconds instead of hours.
 
-`slmsearch preflight` runs it by itself; every training run that starts from its beginning runs it first. The plan of disk and
-memory comes before anything is loaded; then a few groups are played with the untrained policy. Each check finds one way in which runs
-fail without a word: a parser that reads nothing, an inverted mask, a cap that cuts every episode off, a judge that is down, rewards
-that are all equal, an index that answers with noise.
+`slmsearch preflight` runs them alone; every training run that starts from its beginning runs them first. The plan of disk and memory
+comes before anything is loaded; then the untrained policy plays a few groups. Each check finds one silent failure: a parser that reads
+nothing, an inverted mask, a limit that cuts every episode off, a judge that is down, rewards that are all equal, an index that returns
+noise.
 """
 
 import shutil
@@ -36,24 +36,24 @@ from slmsearch.training.memory import GIB, MEMORY_FRAC, ModelShape, count_traine
 from slmsearch.training.rollout_bridge import MAX_FAILED_FRAC, to_tokens
 
 MAX_PREFLIGHT_QUESTIONS = 16
-"""Groups played before training, at most: enough to tell a share of a tenth from a half."""
+"""Largest number of groups played before training: enough to tell a share of a tenth from a half."""
 DISK_RESERVE = 200e6
 """Bytes beside the checkpoints: log, reports, adapter."""
 UPDATE_FACTOR = 2.5
-"""Whole steps over rollouts, about, for the time estimate."""
+"""Duration of a whole step in units of its rollouts, roughly, for the time estimate."""
 MAX_TRUNCATED = 0.5
 """Share of preflight episodes that may be cut off by a token limit."""
 MAX_MALFORMED = 0.9
-"""Share that may end malformed: the format can be learnt, but not from nothing."""
+"""Share that may end malformed: the format can be learnt, but only from some right episodes."""
 NONSENSE = "zzqx vrrk"
-"""An answer that no judge may call right."""
+"""An answer that every judge must reject."""
 
 ShowEpisode = Callable[[Iterable[tuple[str, bool]]], None]
-"""Takes an episode as training sees it: the text of each token, and whether it is trained on."""
+"""Callback with an episode in the form that training uses: the text of each token, and whether it is trained on."""
 
 
 def check_resources(config: RunConfig, prompt_tokens: int) -> Iterator[Check]:
-    """Plan disk and memory of a training run whose longest opening has so many tokens; no weights are loaded."""
+    """Plan disk and memory of a training run whose longest opening has `prompt_tokens` tokens; no weights are loaded."""
     shape = measure_shape(config)
     plan = plan_memory(config, shape, measure_available(), prompt_tokens)
     fits = plan.peak <= MEMORY_FRAC * plan.available
@@ -65,7 +65,7 @@ def check_resources(config: RunConfig, prompt_tokens: int) -> Iterator[Check]:
 
 
 def check_extras(config: RunConfig) -> Iterator[Check]:
-    """Check that what a setting needs beyond the ordinary dependencies is installed."""
+    """Check that the packages that a setting needs beyond the ordinary dependencies are installed."""
     needs = {
         "vllm": ("train.vllm.mode", config.train.vllm.mode != "off"),
         "bitsandbytes": ("policy.load_in_4bit", config.policy.load_in_4bit),
@@ -131,7 +131,7 @@ def check_learning(
 
 
 def check_judge(judge: Judge, questions: Sequence[Question]) -> Check:
-    """Ask about gold answers and about nonsense."""
+    """Ask the judge about gold answers and about nonsense."""
     answerable = [question for question in questions if question.answer][:4]
     verdicts = judge.judge([(q, q.answer) for q in answerable] + [(q, NONSENSE) for q in answerable])
     failures = [verdict.failure for verdict in verdicts if verdict.correct is None]
@@ -145,7 +145,7 @@ def check_judge(judge: Judge, questions: Sequence[Question]) -> Check:
 
 
 def check_qualified(config: RunConfig) -> list[Check]:
-    """Say whether a language model judge has passed its qualification; the exact judge needs none."""
+    """Check that a language model judge has passed its qualification; the exact judge needs none."""
     if config.judge.kind == "exact":
         return []
     try:
@@ -159,10 +159,10 @@ def check_qualified(config: RunConfig) -> list[Check]:
 
 
 def check_mask(episodes: Sequence[Episode], ids: Sequence[Sequence[int]], masks: Sequence[Sequence[int]], renderer: ChatRenderer) -> Check:
-    """Decode what will be trained on: it must be what the policy wrote, and nothing else.
+    """Decode the tokens that will be trained on: they must be exactly the policy's text.
 
     Args:
-        episodes: what was played.
+        episodes: played.
         ids: completion ids of each, as the trainer gets them.
         masks: 1 where a completion id is trained on.
         renderer: decodes.
@@ -174,18 +174,18 @@ def check_mask(episodes: Sequence[Episode], ids: Sequence[Sequence[int]], masks:
         runs = groupby(zip(completion, mask, strict=True), key=lambda pair: pair[1])
         # Turn by turn: some tokenizers drop the space that a text begins with.
         sampled_text = "".join(renderer.decode([i for i, _ in run]) for trained, run in runs if trained)
-        # A turn that was cut off in the middle of a character decodes otherwise alone than with what follows.
+        # A turn cut off in the middle of a character decodes to another text alone than with its successor.
         wrong += sampled_text.replace("\ufffd", "") != "".join(turn.text for turn in episode.turns).replace("\ufffd", "")
         sampled += sum(mask)
         context += len(mask) - sum(mask)
     found = f"{sampled} tokens written, {context} tokens shown"
     if wrong:
         found += f"; in {wrong} of {len(episodes)} episodes the trained tokens are not what the policy wrote"
-    return Check("mask", not wrong and sampled > 0, found, "sampled ids and mask have come apart: report it, do not train")
+    return Check("mask", not wrong and sampled > 0, found, "sampled ids and mask do not match: report it, do not train")
 
 
 def check_episodes(rows: Sequence[EpisodeRow], environment: Environment) -> Iterator[Check]:
-    """Look at how the preflight's episodes ended and whether their rewards differ inside any group."""
+    """Check how the preflight's episodes ended and whether their rewards differ inside any group."""
     size, of_all = environment.config.train.group_size, f"of {len(rows)} episodes"
     failed = [row.failure for row in rows if row.failed]
     found = f"{len(failed)} {of_all} failed" + (f" ({failed[0]})" if failed else "")
@@ -206,7 +206,15 @@ def check_episodes(rows: Sequence[EpisodeRow], environment: Environment) -> Iter
 def play_in_batches(
     questions: Sequence[Question], environment: Environment, sampler: Sampler, sampling: Sampling, batch_size: int
 ) -> list[Episode]:
-    """Play questions, so many at a time, each with the draws that it would have if all were played together."""
+    """Play questions in batches, each with the draws that it would have in one large batch.
+
+    Args:
+        questions: to be played.
+        environment: plays them.
+        sampler: of the policy.
+        sampling: of the large batch.
+        batch_size: questions of a batch.
+    """
     episodes: list[Episode] = []
     for first in range(0, len(questions), batch_size):
         own = replace(sampling, first_row=sampling.first_row + first)
@@ -215,7 +223,7 @@ def play_in_batches(
 
 
 def require(checks: Iterable[Check]) -> list[Check]:
-    """Go through checks until one has not passed; return them all.
+    """Run checks until one has not passed; return them all.
 
     Raises:
         PreflightError: cause and remedy of the first that has not passed.
@@ -229,7 +237,10 @@ def require(checks: Iterable[Check]) -> list[Check]:
 
 
 def preflight_here(config: RunConfig, tell: Callable[[Check], None], show: ShowEpisode) -> list[Check]:
-    """Run the checks in this process up to the first that has not passed, and tell each; corpus and index are built or looked up."""
+    """Run the checks in this process up to the first that has not passed, and pass each to `tell`.
+
+    Corpus and index are built or looked up.
+    """
 
     def run_checks() -> Iterator[Check]:
         corpora_dir = config.paths.corpora

@@ -1,7 +1,7 @@
-"""What a training process says about each step, as lines of `steps.jsonl`.
+"""Reports of a training process about each step, as lines of `steps.jsonl`.
 
-One JSON object per optimiser step, appended and flushed by the training process, followed by the process that started it. No
-tracker is known here: whoever trains passes the reports on.
+The training process appends and flushes one JSON object per optimiser step; the process that started it follows the file. The reports
+know no tracker: the caller of the training passes them on.
 """
 
 import json
@@ -18,45 +18,45 @@ from slmsearch.training.samples import SampledEpisode
 HELD_OUT = "reward/held_out"
 """Metric of the steps at which the weights are scored on held-out questions."""
 ACCURACY = ("answer/correct", "answer/typed_match")
-"""Metrics that say the share of right answers; the first that was recorded counts."""
+"""Metrics with the share of right answers; the first that was recorded counts."""
 NOT_A_NUMBER = "loss is not a number"
 """Rule of a collapse that needs no comparison; its value and limit are 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class Collapse:
-    """A collapse that the monitor found after a step, and what was done."""
+    """A collapse that the monitor found after a step, and the reaction."""
 
     rule: str
     value: float
     limit: float
     returned_to: int
-    """Step whose weights were restored; 0: those training began with."""
+    """Step whose weights were restored; 0: the initial weights of the training."""
     learning_rate: float
-    """From the next step on."""
+    """Learning rate from the next step on."""
 
     def describe(self) -> str:
-        """Say it in a sentence."""
+        """Describe the collapse in a sentence."""
         passed = f" at {self.value:.3g}, limit {self.limit:.3g}" if self.rule != NOT_A_NUMBER else ""
         return f"collapse ({self.rule}{passed}): back to the weights of step {self.returned_to}, learning rate {self.learning_rate:.2g}"
 
 
 @dataclass(frozen=True, slots=True)
 class StepReport:
-    """One optimiser step."""
+    """A report on one optimiser step."""
 
     step: int
-    """Counted from 1."""
+    """Number of the step, from 1."""
     metrics: dict[str, float]
     """Finite values under the project's metric names."""
     time: float
-    """Seconds since the epoch at which the step ended."""
+    """End of the step, in seconds since the epoch."""
     collapse: Collapse | None = None
     samples: tuple[SampledEpisode, ...] = ()
     """Some of its episodes, at some steps."""
 
     def value(self, name: str) -> float | None:
-        """Return a metric where it was measured; `accuracy` is the first of `ACCURACY`."""
+        """Return a metric if it was measured; `accuracy` is the first of `ACCURACY`."""
         names = ACCURACY if name == "accuracy" else (name,)
         return next((self.metrics[one] for one in names if one in self.metrics), None)
 
@@ -95,7 +95,7 @@ def truncate_reports(path: Path, last_step: int) -> list[StepReport]:
 
 
 class ReportTail:
-    """Follows a growing `steps.jsonl`."""
+    """A reader that follows a growing `steps.jsonl`."""
 
     def __init__(self, path: Path) -> None:
         """Start before the first line."""
@@ -125,4 +125,4 @@ class ReportTail:
                 samples = tuple(map(SampledEpisode.from_dict, fields.pop("samples", ())))
                 yield StepReport(**fields, collapse=Collapse(**collapse) if collapse else None, samples=samples)
             except (ValueError, KeyError, TypeError, AttributeError, EvaluationError) as error:
-                raise CheckpointError(f"{self._path} holds a line that is no step report; delete that directory to train anew") from error
+                raise CheckpointError(f"{self._path} holds a line that is not a step report; delete that directory to retrain") from error

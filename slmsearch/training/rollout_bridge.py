@@ -1,10 +1,10 @@
-"""The bridge between the project's rollout and TRL: what `GRPOTrainer(rollout_func=...)` calls.
+"""The bridge between the project's rollout and TRL: the callable of `GRPOTrainer(rollout_func=...)`.
 
-TRL hands over prompts, each already repeated once per episode of its group, and wants token ids, a mask and whatever the reward
-function needs, one value per prompt and in order. Episodes are played with the weights being trained, judged and scored here;
-TRL's reward function only passes the number on. What TRL decodes and calls "completion" holds tool text too and is never read.
+TRL passes prompts, each already repeated once per episode of its group. It expects token ids, a mask and the inputs of the reward function,
+one value per prompt and in order. The bridge plays, judges and scores episodes with the weights being trained; TRL's reward function only
+passes the reward on. The text that TRL decodes and calls "completion" also holds tool text and is never read.
 
-A failed episode gets no reward (None): it leaves its group, is counted, and too many of them stop training.
+A failed episode gets no reward (None): it leaves its group, is counted, and too many failures stop training.
 """
 
 import hashlib
@@ -35,22 +35,22 @@ from slmsearch.training.phase_timer import HELD_OUT, JUDGING, SAMPLING, PhaseTim
 from slmsearch.training.trainer_samplers import OpenSampler
 
 MAX_FAILED_FRAC = 0.5
-"""Share of failed episodes, before training or in a step of it, above which it stops with the cause: what is left is no sample any more."""
+"""Share of failed episodes, in preflight rollouts or a step, above which training stops with the cause: the rest is no sample any more."""
 
 
 class RolloutBridge:
-    """Plays a generation batch for TRL and keeps the metrics of the last one."""
+    """A callable that plays a generation batch for TRL and keeps the metrics of the last one."""
 
     def __init__(
         self, questions: Sequence[Question], environment: Environment, open_sampler: OpenSampler, end_id: int, timer: PhaseTimer
     ) -> None:
-        """Bind what an episode needs.
+        """Bind the parts that episodes need.
 
         Args:
-            questions: all questions that may be asked for; no two with the same text, for the text is all that TRL passes on.
+            questions: all questions that may occur, no two with the same text, because TRL passes on only the text.
             environment: plays and grades.
             open_sampler: opens one that samples from the weights being trained; called once per batch.
-            end_id: token that stands in for an episode that failed.
+            end_id: token that represents a failed episode.
             timer: counts the time.
         """
         self.questions = {question.question: question for question in questions}
@@ -59,15 +59,15 @@ class RolloutBridge:
         self.environment, self.open_sampler = environment, open_sampler
         self._end_id, self._timer = end_id, timer
         self.metrics: dict[str, float] = {}
-        """Of the last batch, over all processes, under the project's names."""
+        """Metrics of the last batch, over all processes, under the project's names."""
         self.rewards: list[float | None] = []
-        """Of the last batch, of this process, in the order of the prompts."""
+        """Rewards of the last batch, of this process, in the order of the prompts."""
         self.episodes: list[Episode] = []
-        """Likewise."""
+        """Episodes of the last batch, of this process, in the same order."""
         self.rows: list[EpisodeRow] = []
-        """Likewise, graded."""
+        """Graded rows of these episodes."""
         self.sampled_mask: list[list[int]] = []
-        """Likewise, for each of their completion ids: 1 = the policy wrote it."""
+        """Mask over the completion ids of each of these episodes: 1 = the policy wrote it."""
 
     def __call__(self, prompts: Sequence[Any], trainer: Any) -> dict[str, object]:
         """Play one episode per prompt (messages, the question last), in order; see TRL's `rollout_func`.
@@ -80,20 +80,20 @@ class RolloutBridge:
 
     def _sample(self, questions: Sequence[Question], trainer: Any) -> dict[str, object]:
         seed = step_seed(self.environment.config.train.seed, trainer.state.global_step)
-        first_row = trainer.accelerator.process_index * len(questions)
+        first_row = trainer.accelerator.process_index * len(questions)  # rows are numbered over all processes: draws differ
         sampling = Sampling(trainer.temperature, seed, self.environment.limits.max_turn_tokens, first_row)
         started = time.perf_counter()
-        with self.open_sampler(trainer) as sampler:
+        with self.open_sampler(trainer) as sampler:  # only for sampling: a colocated engine then frees its memory
             episodes = self.environment.play(questions, sampler, sampling)
         self.episodes = episodes = self.environment.complete(questions, episodes)
         seconds = {"time/rollout_s": time.perf_counter() - started}
         verdicts = self._judged(questions, episodes, seconds)
-        chance = random.Random(f"rewards {seed} {first_row}")
+        chance = random.Random(f"rewards {seed} {first_row}")  # for `reward.kind` random alone
         self.rows = rows = self.environment.grade(questions, episodes, verdicts, [chance.random() for _ in episodes])
         if self.environment.config.reward.abstained_gated:
             self.rows = rows = gate_abstentions(rows, trainer.num_generations)
-        self.rewards = [None if row.failed else row.reward for row in rows]
-        everywhere = gather_object(rows)
+        self.rewards = [None if row.failed else row.reward for row in rows]  # (B,), group after group
+        everywhere = gather_object(rows)  # of all processes, so that all raise or none
         failures = Counter(cause_of(row.failure) for row in everywhere if row.failed)
         if failures.total() > MAX_FAILED_FRAC * len(everywhere):
             raise TrainingError(f"{failures.total()} of {len(everywhere)} episodes of a step failed: {failures.most_common(1)[0][0]}")
@@ -109,7 +109,7 @@ class RolloutBridge:
         return {name: value for name, value in tokens.items() if name != "sampled_mask"} | {"episode_reward": self.rewards}
 
     def _judged(self, questions: Sequence[Question], episodes: Sequence[Episode], seconds: dict[str, float]) -> list[Verdict]:
-        """Collect the verdicts; a judge that takes time is timed, and leaves the device to the update."""
+        """Collect the verdicts; a judge that takes time is timed, and releases the device for the update."""
         judge = self.environment.judge
         if not isinstance(judge, EagerJudge):
             return judge_episodes(questions, episodes, judge)
@@ -141,15 +141,15 @@ class RolloutBridge:
             if isinstance(environment.judge, EagerJudge):
                 environment.judge.release()
             shares = gather_object([[None if row.failed else row.reward for row in rows]])
-        trainer._last_loaded_step = -1  # other weights may be restored before the next step: vLLM is to take them anew
+        trainer._last_loaded_step = -1  # other weights may be restored before the next step: vLLM must load them again
         scores: Scores = [None] * len(questions)
         for process, share in enumerate(shares):
-            scores[process::processes] = share
+            scores[process::processes] = share  # dealt out in turn above, put back in turn
         return scores
 
 
 def gate_abstentions(rows: Sequence[EpisodeRow], group_size: int) -> list[EpisodeRow]:
-    """Take what `reward.abstained` pays from the groups in which an episode is right: what the policy can answer is not beyond it.
+    """Remove the reward part `reward.abstained` from groups in which an episode is right: the policy can answer that question.
 
     Source: BAPO (arXiv 2601.11037).
     """
@@ -171,35 +171,42 @@ def step_seed(seed: int, step: int) -> int:
 
 
 class Tokens(TypedDict):
-    """Episodes as TRL wants them, a list for each, and which of their ids the policy wrote."""
+    """Episodes in TRL's form, a list for each, and the mask of ids that the policy wrote."""
 
     prompt_ids: list[list[int]]
     completion_ids: list[list[int]]
     env_mask: list[list[int]]
-    """1: trained on."""
+    """Mask of the loss, 1: trained on."""
     sampled_mask: list[list[int]]
-    """1: the policy wrote it."""
+    """Mask of the sampler, 1: the policy wrote it."""
     logprobs: list[list[float]] | None
-    """Those of the sampler, only for measuring how far it is from the trainer."""
+    """Log-probabilities of the sampler, used only to measure its distance from the trainer."""
 
 
 def to_tokens(episodes: Sequence[Episode], end_id: int, left_out: Collection[StopReason] = ()) -> Tokens:
-    """Lay episodes out as TRL wants them.
+    """Convert episodes to TRL's form.
 
     A failed episode becomes a single end token with mask 0, because TRL cannot take an empty completion.
 
-    An episode that ended for a reason in `left_out` has `env_mask` 0 throughout, and keeps its place and reward in its group: what the
-    others are compared with stays the mean reward of the policy as it is, cut-off episodes included, so that to finish is still better
-    than not to. Had it left the group, a group whose finished episodes are all right would teach nothing just where finishing is what
-    there is to learn. TRL's own flag goes by the last token, which is an end token where a tool result had no room left.
+    An episode that ended for a reason in `left_out` has `env_mask` 0 throughout, but keeps its place and reward in its group. The others
+    are still compared with the mean reward of the policy as it is, cut-off episodes included, so that finishing remains better than not
+    finishing. Without it a group whose finished episodes are all right would have no variance, just where the policy could learn to finish.
+    TRL's own flag looks at the last token, which is an end token where a tool result had no room left.
+
+    Args:
+        episodes: of a batch.
+        end_id: token that represents a failed episode.
+        left_out: stop reasons of episodes that are not trained on.
     """
     completions, sampled, masks, logprobs = [], [], [], []
     for episode in episodes:
         usable = episode.stop_reason is not StopReason.FAILED and bool(episode.completion_ids)
         completions.append(episode.completion_ids if usable else [end_id])
         sampled.append(episode.sampled_mask if usable else [0])
+        # ids, both masks and log-probabilities of an episode have one length.
         masks.append([0] * len(sampled[-1]) if episode.stop_reason in left_out else sampled[-1])
         logprobs.append(episode.sampled_logprobs if usable else [0.0])
+    # A sampler without log-probabilities leaves fewer values than ids.
     known = all(len(a) == len(b) for a, b in zip(completions, logprobs, strict=True))
     return {
         "prompt_ids": [list(episode.prompt_ids) or [end_id] for episode in episodes],
@@ -221,13 +228,18 @@ def mean_negative_logprob(episodes: Sequence[Episode]) -> float:
 
 
 PLAYED, SINGLE = "played", "single call"
-"""What is counted beside each call: episodes, and those with exactly one call."""
+"""Keys of two counts beside those of calls: episodes, and episodes with exactly one call."""
 
 
 def summarise_behaviour(rows: Sequence[EpisodeRow], episodes: Sequence[Episode], searches: bool = True) -> dict[str, float]:
-    """Measure what changes before the reward does, over all processes: likelihood of right and wrong episodes, searches, calls, answers.
+    """Measure behaviour that changes before the reward does, over all processes: likelihood of episodes, searches, calls, answers.
 
-    A mean over nothing is left out.
+    A metric without values is left out.
+
+    Args:
+        rows: graded, of this process.
+        episodes: one per row.
+        searches: whether the environment has the search tool.
     """
     sums = {name: [0.0, 0.0] for name in ("policy/logprob_right", "policy/logprob_wrong", "episode/searches", "answer/words")}
     behaviour = Counter[str | ToolCall]()
@@ -257,7 +269,8 @@ def summarise_behaviour(rows: Sequence[EpisodeRow], episodes: Sequence[Episode],
 
 
 def summarise_groups(rewards: Sequence[float | None], group_size: int) -> dict[str, float]:
-    """Measure the spread of rewards inside groups; None has left its group, and a group under two teaches nothing."""
+    """Measure the spread of rewards inside groups; None has left its group, and a group under two has no variance."""
+    # (B,) -> groups of G, without the failed ones
     groups = [[reward for reward in rewards[i : i + group_size] if reward is not None] for i in range(0, len(rewards), group_size)]
     spreads = [stdev(group) if len(group) > 1 else 0.0 for group in groups]
     silent = sum(len(set(group)) < 2 for group in groups)
@@ -265,5 +278,5 @@ def summarise_groups(rewards: Sequence[float | None], group_size: int) -> dict[s
 
 
 def episode_reward(completions: list[Any], episode_reward: list[float | None], **_: Any) -> list[float | None]:
-    """Pass on the rewards that the bridge computed; TRL's reward function."""
+    """Return the rewards that the bridge computed; TRL's reward function."""
     return episode_reward

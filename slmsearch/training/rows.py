@@ -1,6 +1,6 @@
-"""Rows of a batch that go through the model one by one: which need it, in which blocks, and where what they give belongs.
+"""Rows of a batch that go through the model one by one: which rows need it, in which blocks, and where their values belong.
 
-Shapes: R rows, T tokens of a row.
+Shapes: B rows, T tokens of a row.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,7 +34,7 @@ def find_distinct(input_ids: Tensor, attention_mask: Tensor, needed: Tensor) -> 
     Returns:
         Indices of the rows to compute, and for every row its position among them; one past the end for rows left out.
     """
-    # Equal rows are needed alike: a group's equal episodes have equal rewards.
+    # Equal rows need the same tokens: a group's equal episodes have equal rewards.
     rows = torch.cat([input_ids.masked_fill(attention_mask == 0, -1), needed.long()], dim=1).tolist()
     lengths = attention_mask.sum(1).tolist()
     first: dict[tuple[int, ...], int] = {}
@@ -47,7 +47,7 @@ def find_distinct(input_ids: Tensor, attention_mask: Tensor, needed: Tensor) -> 
 
 
 def spread_values(blocks: Sequence[Tensor | None], place: Tensor) -> Tensor | None:
-    """Put the values of the rows computed into the places of all rows; rows left out are 0."""
+    """Copy the values of the computed rows to all rows that are equal to them; rows left out are 0."""
     present = [block for block in blocks if block is not None]
     if not present:
         return None

@@ -1,6 +1,6 @@
-"""The few episodes of a training that a person reads: the best and the worst of a group, and one of a group that taught nothing.
+"""The few episodes of a training that a person reads: the best and the worst of a group, and one of a zero-variance group.
 
-They stand in the reports of some steps, spread over the run, so that even a long training leaves at most `SAMPLED_STEPS` times three.
+The reports of some steps hold them, spread over the run, so that even a long training keeps at most `SAMPLED_STEPS` times three.
 """
 
 import math
@@ -14,18 +14,18 @@ from slmsearch.episodes.rows import EpisodeRow, row_from_dict
 from slmsearch.evaluate.store import episode_from_dict, episode_to_dict
 
 SAMPLED_STEPS = 20
-"""Steps of a training whose reports hold episodes, at most."""
+"""Largest number of steps of a training whose reports hold episodes."""
 
 
 class SampleKind(StrEnum):
-    """Why an episode was chosen."""
+    """Reason why an episode was chosen."""
 
     BEST = "best"
-    """The highest reward of the group whose rewards differ most."""
+    """Highest reward of the group whose rewards differ most."""
     WORST = "worst"
-    """The lowest reward of that group."""
+    """Lowest reward of that group."""
     ZERO_VARIANCE = "zero_variance"
-    """Of a group whose rewards are all equal."""
+    """An episode of a group whose rewards are all equal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,22 +37,22 @@ class SampledEpisode:
     episode: Episode
 
     def to_dict(self) -> dict[str, Any]:
-        """Turn it into JSON-serialisable values, without log-probabilities."""
+        """Convert it to JSON-serialisable values, without log-probabilities."""
         return {"kind": self.kind.value, "row": asdict(self.row), "episode": episode_to_dict(self.episode)}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "SampledEpisode":
-        """Turn stored values back into one.
+        """Convert stored values back to one.
 
         Raises:
-            ValueError, KeyError, TypeError: they are none.
+            ValueError, KeyError, TypeError: the values are not those of an episode.
             EvaluationError: row or episode is damaged.
         """
         return cls(SampleKind(values["kind"]), row_from_dict(values["row"]), episode_from_dict(values["episode"]))
 
 
 def is_sampled(step: int, steps: int) -> bool:
-    """Say whether the report of a step (counted from 1) of so many holds episodes: the first, the last and some evenly between."""
+    """Return whether the report of a step (counted from 1) out of `steps` holds episodes: the first, the last and some evenly between."""
     every = max(1, math.ceil((steps - 1) / (SAMPLED_STEPS - 1)))
     return (step - 1) % every == 0 or step == steps
 
@@ -61,7 +61,7 @@ def choose_samples(rows: Sequence[EpisodeRow], episodes: Sequence[Episode], grou
     """Choose at most one episode of each kind from a step.
 
     Args:
-        rows: graded, group after group; failed ones do not count, nor does a group that is not whole at the end.
+        rows: graded, group after group; failed ones do not count, nor does an incomplete group at the end.
         episodes: one per row.
         group_size: episodes per group.
     """

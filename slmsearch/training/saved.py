@@ -1,7 +1,7 @@
-"""What autograd keeps of a forward pass for the backward one, counted without weights: bytes a token and layer.
+"""Bytes that autograd keeps of a forward pass for the backward pass, per token and layer, counted without weights.
 
-A model of one layer, and one of two, go over a row of tokens as an update does, with adapter, autocast and attention; only that no tensor
-holds anything. What is kept once, such as an adapter's weights in another dtype, is no part of it.
+A model of one layer, and one of two, go over a row of tokens as in an update, with adapter, autocast and attention, but no tensor has
+memory. Tensors that are kept once, such as an adapter's weights in another dtype, are not counted.
 """
 
 import copy
@@ -21,27 +21,27 @@ from slmsearch.models.attention import Call, use_attention
 from slmsearch.training.fused_lora import fused_lora, lower_frozen
 
 COUNTED_TOKENS = 64
-"""Tokens of the shorter row; the longer one has as many more."""
+"""Tokens of the shorter row; the longer one has twice as many."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """How a model goes forward."""
+    """Settings of a forward pass."""
 
     dtype: torch.dtype
-    """Of its weights."""
+    """Data type of the weights."""
     lora: LoraSection | None
-    """None: all weights learn."""
+    """Adapter; None: all weights learn."""
     autocast: bool
-    """To bfloat16."""
+    """True if autocast to bfloat16 is on."""
     fused: bool
-    """The adapter multiplies as in `fused_lora.py`."""
+    """True if the adapter multiplies as in `fused_lora.py`."""
     lowered: bool = False
-    """Frozen linear layers lie in bfloat16, as supervised training has them."""
+    """True if frozen linear layers are bfloat16, as in supervised training."""
 
 
 def count_saved(shape: Any, how: Pass) -> float:
-    """Count the bytes kept of a token in a layer of a model with this configuration of transformers."""
+    """Count the bytes kept per token and layer, for a configuration of transformers."""
     of_layers = []
     for layers in (1, 2):
         model = _skeleton(shape, layers, how)
@@ -95,7 +95,7 @@ def _count(model: Any, tokens: int, how: Pass) -> int:
 
 
 def _put_on_cpu(model: Any) -> set[int]:
-    """Let weights and buffers stand for ones on a CPU, inside a `FakeTensorMode`; return where the weights lie."""
+    """Put weights and buffers on a CPU, without memory, inside a `FakeTensorMode`; return the storages of the weights."""
     made: dict[int, Tensor] = {}
     for module in model.modules():
         for held in (module._parameters, module._buffers):

@@ -2,9 +2,9 @@
 
 The loss is the mean over the tokens that the demonstrator wrote in an update (messages and their end-of-turn tokens), plus a smaller
 weight times the mean over all others. Optimiser, schedule and loop are those of transformers' `Trainer`. An update goes through the
-model in micro-batches of episodes of similar length or, where it is of so many episodes (`batch_size`), as trees of what they begin with
-alike; each loss is divided by the tokens of the whole update, so that how an update is cut changes no gradient. The head is computed
-where a loss is, a tile at a time.
+model in micro-batches of episodes of similar length or, where `batch_size` fixes its number of episodes, as trees of their common
+beginnings. Each loss is divided by the tokens of the whole update, so that its division changes no gradient. The head is computed only
+for tokens with a loss, a tile at a time.
 
 Shapes: B rows, T tokens, D hidden size, V vocabulary.
 """
@@ -37,25 +37,25 @@ from slmsearch.training.streams import within_context
 from slmsearch.training.tree import Tree, attention_width, build_trees, compare, tree_inputs
 
 OnLog = Callable[[int, dict[str, float]], None]
-"""Takes the step and the logs of `Trainer`."""
+"""Callback with the step and the logs of `Trainer`."""
 OnPhase = Callable[[str, str, int, int], None]
-"""Takes what is being done, the unit of what is counted, how much of it is done, and the total."""
+"""Callback with the current activity, the unit of its count, the count so far, and the total."""
 
 
 def tell_nobody(what: str, unit: str, done: int, total: int) -> None:
-    """Take progress that nobody looks at."""
+    """Ignore progress."""
 
 
 WINDOW = 64
 """Batches that are filled together, so that a batch holds episodes of similar length."""
 
 WIDTH_STEP, WIDE, WIDE_STEP = 16, 512, 64
-"""Widths of batches are multiples of the first, from the second on of the third: oneDNN compiles a kernel for every new shape, and
-keeps it. With a new shape in every step the process grew to 5.6 GB instead of 1.4."""
+"""Units of a batch's width: the first up to the width `WIDE`, then the third. oneDNN compiles a kernel for every new shape and keeps it:
+with a new shape in every step the process grew to 5.6 GB instead of 1.4."""
 
 TRIM_STEPS = 16
-"""Updates after which a CPU's memory that they have freed is given back: its pieces fit others badly (a process grew by 9 MiB an update
-with SmolLM2). After every update it costs a sixth of the time."""
+"""Updates after which a CPU's freed memory is returned to the system: its pieces fit other tensors badly (a process grew by 9 MiB an update
+with SmolLM2). Returning it after every update costs a sixth of the time."""
 
 
 Micro = dict[str, Tensor]
@@ -63,40 +63,46 @@ Micro = dict[str, Tensor]
 
 
 class TrainingFacts(TypedDict, total=False):
-    """What is written down of a supervised training."""
+    """Record of a supervised training."""
 
     source: str
-    """Of its examples."""
+    """Source of its examples."""
     episodes: int | None
-    """None: without end."""
+    """Number of its examples; None: an endless stream."""
     start: str
     """Model that it began with."""
     left_out: dict[str, int]
-    """Examples by reason."""
+    """Number of excluded examples by reason."""
     config: dict[str, object]
-    """Settings of a model made from nothing; likewise the next two."""
+    """Settings of a model trained from scratch; the next two fields are for such models, too."""
     parameters: int
     threads: int
     steps: int
     seconds: float
     card: dict[str, CardUse]
-    """What it took of a CUDA card, where there was one."""
+    """Use of a CUDA card, where there was one."""
 
 
 class EpisodeBatches(IterableDataset[dict[str, list[Micro]]]):
     """An endless stream of updates, `{"parts": micro-batches}`; the same episodes and seed give the same ones."""
 
     def __init__(self, episodes: Callable[[], Iterator[Encoded]], pad_id: int, config: SftConfig) -> None:
-        """Set up the stream of what `episodes` begins; `pad_id` fills rows up."""
+        """Set up the stream of the episodes that `episodes` yields.
+
+        Args:
+            episodes: begins the stream of episodes.
+            pad_id: token that pads rows on the right.
+            config: sizes and seed.
+        """
         self._episodes, self._pad_id, self._config = episodes, pad_id, config
 
     def __iter__(self) -> Iterator[dict[str, list[Micro]]]:
-        """Yield the micro-batches of one update after the other."""
+        """Yield the micro-batches of each update."""
         for update in self._of_so_many_episodes() if self._config.batch_size else self._of_similar_length():
             yield {"parts": update}
 
     def _of_so_many_episodes(self) -> Iterator[list[Micro]]:
-        """Take episodes as they come; inside an update the longest come first."""
+        """Take episodes in order; inside an update the longest come first."""
         taken: list[Encoded] = []
         for encoded in self._episodes():
             taken.append(encoded)
@@ -118,7 +124,7 @@ class EpisodeBatches(IterableDataset[dict[str, list[Micro]]]):
                 yield from ([batch] for batch in batches)
 
     def _fill(self, waiting: list[Encoded], whole: bool) -> tuple[list[Micro], list[Encoded]]:
-        """Fill batches, the longest episodes first; return them and, where only whole ones are wanted, the episodes that fill none."""
+        """Fill batches, the longest episodes first; return them and, if `whole`, the episodes that did not fill one."""
         waiting = sorted(waiting, key=lambda encoded: -len(encoded.ids))
         batches = []
         while waiting:
@@ -146,23 +152,23 @@ def padded_width(tokens: int) -> int:
 
 @dataclass(frozen=True)
 class TreePart:
-    """Episodes as a tree, with the different pairs of a token and the node before it that count (P)."""
+    """Episodes as a tree, with its P distinct pairs of a node and the token behind it."""
 
     tree: Tree
     pairs: Tensor
     """(2, P): nodes, and ids of the tokens behind them."""
     written: Tensor
-    """(P,) how many episodes' demonstrators wrote the token there."""
+    """(P,) number of episodes in which the demonstrator wrote the token."""
     context: Tensor
-    """(P,) in how many it is another token."""
+    """(P,) number of episodes in which it is any other token."""
 
 
 def tree_parts(
     rows: Sequence[Sequence[int]], labels: Sequence[Sequence[int]], context: bool, most: int, width: int, device: torch.device | str
 ) -> list[TreePart]:
-    """Put rows of ids and their labels together as trees of at most so many nodes; see `build_trees`.
+    """Make trees of rows of ids and their labels, of at most `most` nodes each; see `build_trees`.
 
-    Pairs that no demonstrator wrote are left out unless `context` counts, too.
+    Pairs that no demonstrator wrote are left out unless `context` is set.
     """
     found = []
     for members, tree in build_trees(rows, most, width, device, WIDE_STEP):
@@ -177,19 +183,19 @@ def tree_parts(
 
 
 class DemonstrationTrainer(Trainer):
-    """`Trainer` with the loss described above; one of its batches is an update."""
+    """A `Trainer` with the loss described above; one of its batches is an update."""
 
     context_weight = 0.0
     tokens_per_tree = 0
-    """0: micro-batches go through the model row by row. Otherwise what episodes of an update begin with alike goes through it once, in
-    trees of so many nodes, if the first micro-batch has the same loss."""
+    """Nodes of a tree. Common beginnings of an update's episodes go through the model once, if the first micro-batch has the same loss
+    over trees; 0: micro-batches go through the model row by row."""
     tokens_per_update = 0
-    """0: the mean over an update's tokens. Otherwise their sum over this number: a token then weighs the same whatever stands beside it.
+    """Divisor of the sum of an update's token losses, so that a token weighs the same in every batch; 0: the mean over the update's tokens.
     A batch of `tokens_per_batch` holds episodes of similar length, so that with the mean the few tokens of short ones weigh most: a
     planner whose shortest plan is not to plan never planned."""
 
     def get_train_dataloader(self) -> DataLoader[Any]:
-        """Hand updates on as they are: accelerate's loader would cut every micro-batch to as many rows as the first has."""
+        """Return the updates as they are: accelerate's loader would cut every micro-batch to as many rows as the first has."""
         updates: Any = self.train_dataset
         return DataLoader(updates, batch_size=None)
 
@@ -197,7 +203,7 @@ class DemonstrationTrainer(Trainer):
         """Run an update's micro-batches forward and backward; return the loss of the update."""
         if self.args.use_cpu and self.state.global_step % TRIM_STEPS == 0:
             trim_heap()
-        parts: list[Micro] = inputs["parts"]  # on the CPU: what is where is found there, and nobody waits for a card
+        parts: list[Micro] = inputs["parts"]  # on the CPU, where labels are counted: the host need not wait for a card
         if self.tokens_per_tree and not self.state.global_step and not self._check_trees(model.eval(), parts[0]):
             self.tokens_per_tree = 0
         model.train()
@@ -220,14 +226,14 @@ class DemonstrationTrainer(Trainer):
         return tree_parts(rows, labels, counts, self.tokens_per_tree, width, self.args.device)
 
     def _compute_loss(self, model: Any, part: Micro | TreePart, written: int, context: int) -> Tensor:
-        """Compute a part's share of the loss of an update with so many tokens of both kinds."""
+        """Compute a part's share of the loss of an update that has `written` and `context` tokens of the two kinds."""
         with self.accelerator.autocast():
             compute: Any = self._compute_tree if isinstance(part, TreePart) else self._compute_part
             return cast(Tensor, compute(model, part, written, context))
 
     @torch.no_grad()
     def _check_trees(self, model: Any, part: Micro) -> bool:
-        """Say whether a micro-batch has the same loss over trees as row by row."""
+        """Return whether a micro-batch has the same loss over trees as row by row."""
         ends = (max(1, int(_is_written(part).sum())), max(1, int(_is_context(part).sum())))
 
         def measure() -> float:
@@ -273,7 +279,7 @@ def _is_context(part: Micro) -> Tensor:
 
 
 class _Report(TrainerCallback):
-    """Passes every step on, and the trainer's logs."""
+    """A callback that passes on every step, and the trainer's logs."""
 
     def __init__(self, on_log: OnLog | None, on_phase: OnPhase) -> None:
         self._on_log, self._on_phase = on_log, on_phase
@@ -291,23 +297,23 @@ class _Report(TrainerCallback):
 
 @dataclass(frozen=True)
 class Lesson:
-    """A loaded model and what it is taught."""
+    """A loaded model and the examples that train it."""
 
     model: Any
-    """A causal language model, bare or with an adapter. What learns is float32; bfloat16 autocast is used where the processor has it,
-    and what is frozen then lies in bfloat16."""
+    """A causal language model, bare or with an adapter. Its trained weights are float32; the processor uses bfloat16 autocast if it can,
+    and frozen weights are then bfloat16."""
     tokenizer: Any
-    """Its tokenizer, with chat template."""
+    """Tokenizer of the model, with chat template."""
     settings: SftConfig
-    """Steps, learning rate, batch size."""
+    """Settings: steps, learning rate, batch size."""
     stream: Callable[[], Iterator[Encoded]]
-    """Begins an endless stream of episodes, see `streams.py`."""
+    """Function that begins an endless stream of episodes, see `streams.py`."""
     facts: TrainingFacts = field(default_factory=TrainingFacts)
-    """What is written down of it beside steps and seconds."""
+    """Record of the training, without steps and seconds."""
     even: bool = False
-    """Weigh every token alike, see `DemonstrationTrainer.tokens_per_update`."""
+    """True: every token weighs the same, see `DemonstrationTrainer.tokens_per_update`."""
     card: Callable[[TrainingFacts], str] | None = None
-    """Writes a model card from the facts."""
+    """Function that writes a model card from the record."""
 
 
 def train_sft(
@@ -323,15 +329,15 @@ def train_sft(
 
     Args:
         lesson: the model and its episodes.
-        scratch_dir: where `Trainer` may write: checkpoints, if there is a key.
+        scratch_dir: `Trainer` writes here: checkpoints, if there is a key.
         on_log: called with step and `Trainer`'s logs twenty times, at least every 50 steps.
-        gradient_checkpointing: keep no activations inside a layer and compute them again on the way back.
+        gradient_checkpointing: keep no activations inside a layer and recompute them in the backward pass.
         callbacks: of `Trainer`, beside `on_log`.
-        key: names the training, see `SftCheckpoints`; one that was killed goes on from its checkpoint and ends with the same weights.
-        on_phase: told of every step, and where a killed training goes on.
+        key: names the training, see `SftCheckpoints`; a killed one resumes from its checkpoint and ends with the same weights.
+        on_phase: called at every step, and where a killed training resumes.
 
     Returns:
-        Seconds that killed processes have trained before.
+        Seconds that killed processes trained before.
 
     Raises:
         ModelError: an episode is longer than the model's context.

@@ -1,7 +1,7 @@
-"""Checkpoints of a supervised training: saved as time passes, sealed, and found again after a kill.
+"""Checkpoints of a supervised training: saved at time intervals, sealed, and found again after a kill.
 
-One counts if it is sealed (`files.py`) and is of the training that the key names. When it was saved changes no result: `Trainer` restores
-weights, optimiser, schedule and random state, and goes through the seeded stream to the update where it was.
+A checkpoint counts if it is sealed (`files.py`) and belongs to the training that the key names. Its time changes no result: `Trainer`
+restores weights, optimiser, schedule and random state, and skips the seeded stream up to the same update.
 """
 
 import logging
@@ -24,26 +24,26 @@ from slmsearch.training.files import (
 )
 
 SAVE_S = 120.0
-"""Seconds of training between two checkpoints: a shorter training saves none."""
+"""Seconds of training between two checkpoints; a shorter training saves none."""
 SAVES_APART = 20
-"""A large model's stand so many times as far apart as saving one takes, so that it costs 5 % of the time at most."""
+"""Interval between checkpoints of a large model, in units of the time of saving one, so that saving costs 5 % of the time at most."""
 WEIGHT_BYTES = 12
-"""Of a checkpoint, for each weight that learns: the weight and Adam's two moments."""
+"""Bytes of a checkpoint for each trained weight: the weight and Adam's two moments."""
 PROGRESS = "progress.json"
-"""In every checkpoint: key of the training, seconds trained, and whether updates go over trees."""
+"""File in every checkpoint: key of the training, seconds trained, and whether updates go over trees."""
 
 logger = logging.getLogger(__name__)
 
 
 class SftCheckpoints(TrainerCallback):
-    """Saves a trainer's checkpoints in its output directory, and says which one it goes on from."""
+    """A callback that saves a trainer's checkpoints in its output directory, and finds the one to resume from."""
 
     def __init__(self, trainer: Any, key: str) -> None:
-        """Find the newest sound checkpoint of the training that a key names, and delete those after it.
+        """Find the newest intact checkpoint of the training with this key, and delete those after it.
 
         Args:
-            trainer: a `DemonstrationTrainer`, about to train; a checkpoint says whether it still goes over trees, which is found out at
-                the first update.
+            trainer: a `DemonstrationTrainer`, about to train; a checkpoint records whether it still uses trees, which the first update
+                decides.
             key: hash of what the training is made from.
         """
         self._trainer, self._key = trainer, key
@@ -51,11 +51,11 @@ class SftCheckpoints(TrainerCallback):
         self._started = self._saved = time.perf_counter()
         self._pause_s = SAVE_S
         self.found = self._find()
-        """What to go on from; None: the beginning."""
+        """Checkpoint to resume from; None: start at the beginning."""
         self.step = checkpoint_step(self.found) if self.found else 0
-        """Updates of it."""
+        """Number of updates in it."""
         self.earlier_s = 0.0
-        """Seconds that they took in killed processes."""
+        """Seconds that these updates took in killed processes."""
         discard_after(self._directory, self.step)
         if self.found:
             told = read_json(self.found / PROGRESS)
@@ -74,7 +74,7 @@ class SftCheckpoints(TrainerCallback):
         return None
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Have a checkpoint saved when one is due; the last update needs none."""
+        """Save a checkpoint when one is due; the last update needs none."""
         now = time.perf_counter()
         if now - self._saved >= self._pause_s and state.global_step < state.max_steps:
             self._saved = now
@@ -83,7 +83,7 @@ class SftCheckpoints(TrainerCallback):
     def _has_space(self) -> bool:
         needed: int = WEIGHT_BYTES * sum(weight.numel() for weight in self._trainer.model.parameters() if weight.requires_grad)
         free = shutil.disk_usage(self._directory).free
-        if free < 2 * needed:  # what is published needs space, too
+        if free < 2 * needed:  # the published model needs space, too
             logger.warning("no checkpoint is saved: it takes %.1f GB of %.1f free in %s", needed / 1e9, free / 1e9, self._directory)
         return free >= 2 * needed
 

@@ -11,12 +11,12 @@ from slmsearch.errors import TrainingError
 from slmsearch.training.encoding import Encoded, encode_demonstration, fits
 
 OLD_PER_NEW = 3
-"""Episodes of what a model can for each one of what it never got right: one for one it forgot more, and twenty corrections among thousands
-of others were not learnt (docs/log.md)."""
+"""Episodes that the model already plays right, for each one that it never did: at 1:1 it forgot more, and twenty corrections among
+thousands of others were not learnt (docs/log.md)."""
 
 
 def demonstrated(renderer: ChatRenderer, config: RunConfig, settings: SftConfig) -> Iterator[Encoded]:
-    """Encode the environment's demonstrations of generated questions, without end; those that do not fit are left out.
+    """Encode the environment's demonstrations of generated questions, without end; longer ones than the limits are left out.
 
     Raises:
         TrainingError: none of the first ones fits.
@@ -37,7 +37,7 @@ def demonstrated(renderer: ChatRenderer, config: RunConfig, settings: SftConfig)
 
 
 def repeated(episodes: Sequence[Encoded], seed: int) -> Iterator[Encoded]:
-    """Go through the same episodes again and again, in another order each time; where some are new, one after `OLD_PER_NEW` others."""
+    """Repeat the same episodes endlessly, in another order each time; where some are new, one follows `OLD_PER_NEW` others."""
     new, old = ([encoded for encoded in episodes if encoded.new is wanted] for wanted in (True, False))
     if not (new and old):
         return _shuffled(episodes, seed)
@@ -57,7 +57,7 @@ def in_turn(streams: Sequence[Iterator[Encoded]]) -> Iterator[Encoded]:
 
 
 def within_context(model: Any, episodes: Iterable[Encoded]) -> Iterator[Encoded]:
-    """Hand on episodes that the model's context holds.
+    """Pass on episodes that fit into the model's context.
 
     Raises:
         ModelError: one is longer.

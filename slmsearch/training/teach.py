@@ -1,13 +1,13 @@
-"""Train a model by supervision and publish it as a directory that `policy.model` can name.
+"""Supervised training of a model, published as a directory that `policy.model` can name.
 
 Three kinds of examples teach a model to play before it is trained by reward (`slmsearch sft`). Demonstrations of generated questions,
-and those of a source of the environment's (gold sections, a set of plans), are for a model that does not know the format. The model's
+and those of a source of the environment (gold sections, a set of plans), are for a model that does not know the format. The model's
 own right episodes (rejection sampling) are for one that does. Small models need one of them: reward teaches nothing where no episode
 is ever right.
 
-The control of every training run is supervised training continued from the same checkpoint. It answers what reinforcement learning
-adds: same start, same scripted reader, at least the same minutes, all weights trained (the strongest form of it). Demonstrations are
-fresh ones of the reader that made the checkpoint, never the evaluated world.
+The control of every training run is supervised training continued from the same checkpoint. It measures what reinforcement learning
+adds: same start, same scripted reader, at least the same minutes, all weights trained (its strongest form). Its demonstrations are
+fresh ones of the reader that made the checkpoint, never of the evaluated world.
 """
 
 import hashlib
@@ -54,22 +54,22 @@ from slmsearch.training.streams import demonstrated, in_turn, repeated, within_c
 
 DEMONSTRATIONS, OWN = "demonstrations", "own"
 TRIED_UPDATES, TRIED_S = 24, 30.0
-"""Updates of the control by whose time the number of its steps is chosen, and seconds after which no more are tried: 24 of SmolLM2 took
+"""Updates of the control whose time decides its number of steps, and seconds after which no more are run: 24 of SmolLM2 took
 six minutes."""
 FACTS, CONTROL_FACTS = "sft.json", "control.json"
 STEPS = "steps.json"
-"""In the scratch of a control: its steps, once they are measured."""
+"""File in the scratch directory of a control: its number of steps, once measured."""
 SHOWN = 64
-"""Episodes of an endless stream that stand for it in the key of a training."""
+"""Episodes of an endless stream that represent it in the key of a training."""
 Say = Callable[[str], None]
 
 
 @contextmanager
 def writing_alone(out: Path, waits: bool = False) -> Iterator[None]:
-    """Be the only process that writes a model directory.
+    """Hold the lock of a model directory, so that only this process writes it.
 
     Raises:
-        TrainingError: another one writes it, and this one does not wait.
+        TrainingError: another process writes it, and `waits` is not set.
     """
     out.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(out.with_name(f".{out.name}.lock"))
@@ -82,10 +82,10 @@ def writing_alone(out: Path, waits: bool = False) -> Iterator[None]:
 
 
 def load_student(policy: PolicyConfig, lora: bool) -> tuple[Any, Any]:
-    """Load the model that is to learn, all of it or an adapter, and its tokenizer.
+    """Load the model to be trained, all of it or an adapter, and its tokenizer.
 
-    All weights learn in float32, as their steps are smaller than what bfloat16 can hold. Below an adapter the weights lie as
-    `policy.dtype` says; where `policy.adapter` has to be merged into them first they are float32, too.
+    All weights learn in float32, because their steps are smaller than bfloat16 can represent. Below an adapter the weights have
+    `policy.dtype`; where `policy.adapter` is merged into them first they are float32, too.
     """
     if lora and not policy.adapter:
         return load_model(policy)
@@ -101,21 +101,21 @@ def teach(
     on_phase: OnPhase = tell_nobody,
     once: bool = False,
 ) -> TrainingFacts:
-    """Train a model by supervision and publish it as a directory, replaced as a whole when everything is done.
+    """Train a model by supervision and publish it as a directory, replaced as a whole at the end.
 
-    With `sft.lora` an adapter learns. It is merged in float32 into weights loaded anew, so that nothing is rounded; they are saved as
-    float32, twice the size of bfloat16. Rounding them to bfloat16 would lose most of a small adapter.
+    With `sft.lora` an adapter learns. It is merged in float32 into reloaded weights, so that nothing is rounded; they are saved as float32,
+    twice the size of bfloat16. Rounding them to bfloat16 would lose most of a small adapter.
 
-    A training that was killed goes on when it is called again for the same directory: its checkpoints lie beside it (`scratch_of`) until
-    the directory is published.
+    A killed training resumes when it is called again for the same directory: its checkpoints are beside it (`scratch_of`) until the
+    directory is published.
 
     Args:
         config: policy, shape of the adapter, gradient checkpointing.
         out: model directory.
         record: file in it for the facts.
-        prepare: loads the model and says what it is taught.
+        prepare: loads the model and its examples.
         on_log: as in `train_sft`.
-        on_phase: likewise.
+        on_phase: as in `train_sft`.
         once: wait for another process that writes the same directory, and return the facts of a finished one as they are.
 
     Returns:
@@ -144,7 +144,7 @@ def teach(
 
 
 def _train(config: RunConfig, lesson: Lesson, scratch: Path, on_log: OnLog | None, on_phase: OnPhase) -> tuple[Any, float]:
-    """Train the model, or an adapter of it that is then merged; return what is to be saved, and the seconds of killed processes."""
+    """Train the model, or an adapter that is then merged; return the model to be saved, and the seconds of killed processes."""
     lesson = with_adapter(config, lesson)
     earlier_s = train_sft(lesson, scratch, on_log, config.train.gradient_checkpointing, key=_key_of(config, lesson), on_phase=on_phase)
     model = lesson.model
@@ -157,7 +157,7 @@ def _train(config: RunConfig, lesson: Lesson, scratch: Path, on_log: OnLog | Non
 
 
 def _key_of(config: RunConfig, lesson: Lesson) -> str:
-    """Name a training by what it is made from: with other settings, weights or episodes, what was killed is not gone on with."""
+    """Name a training by its inputs: a killed run is resumed only if settings, weights and episodes are unchanged."""
     digest = hashlib.sha256()
     for encoded in islice(lesson.stream(), lesson.facts.get("episodes") or SHOWN):
         digest.update(np.array([encoded.ids, encoded.labels]).tobytes())
@@ -174,12 +174,12 @@ def _key_of(config: RunConfig, lesson: Lesson) -> str:
 
 
 def with_adapter(config: RunConfig, lesson: Lesson) -> Lesson:
-    """Put an adapter on the model where one is to learn; its first weights follow from the seed."""
+    """Add an adapter to the model if the settings ask for one; its first weights follow from the seed."""
     if not lesson.settings.lora:
         return lesson
     from peft import get_peft_model
 
-    from slmsearch.training.grpo import make_adapter_config
+    from slmsearch.training.grpo_settings import make_adapter_config
 
     set_seed(lesson.settings.seed)
     return replace(lesson, model=get_peft_model(lesson.model, make_adapter_config(config.train.lora)))
@@ -194,29 +194,29 @@ def train_start(
     on_phase: OnPhase = tell_nobody,
     once: bool = False,
 ) -> TrainingFacts:
-    """Train `config.policy.model` by supervision and write the model that results.
+    """Train `config.policy.model` by supervision and write the trained model.
 
     Args:
-        config: `sft` says how, `train.limit` how many questions of one's own data.
-        sources: `demonstrations`, `own`, or one that the environment knows; of several, examples take turns. After `own`, another one
-            shows the questions that were played and never right alone.
-        out: model directory, replaced as a whole when everything is done.
-        say: told what is being done.
+        config: `sft` has the settings, `train.limit` the number of questions of the user's data.
+        sources: `demonstrations`, `own`, or one that the environment knows; examples of several sources take turns. After `own`, another
+            source shows only questions that were played and never right.
+        out: model directory, replaced as a whole at the end.
+        say: receives progress messages.
         on_log: as in `train_sft`.
-        on_phase: likewise; also told of the questions played for `own`.
-        once: return what a finished directory says.
+        on_phase: as in `train_sft`; also called for the questions played for `own`.
+        once: return the record of a finished directory.
 
     Raises:
-        TrainingError: no episode of the model's own was right, or no example fits.
+        TrainingError: none of the model's own episodes was right, or no example fits.
         CorpusError: a set of examples is missing or has other columns.
         ModelError: an example is longer than the model's context.
-        PreflightError: the judge that would say which are right has not passed its qualification.
+        PreflightError: the judge that would grade them has not passed its qualification.
     """
     return teach(config, out, FACTS, lambda: prepare_start(config, sources, say, on_phase), on_log, on_phase, once)
 
 
 def prepare_start(config: RunConfig, sources: Sequence[str], say: Say, on_phase: OnPhase = tell_nobody) -> Lesson:
-    """Load the model and say what it is taught; see `train_start`."""
+    """Load the model and its examples; see `train_start`."""
     environment = environment_of(config)
     tiny = environment.teaching.tiny
     even = tiny is not None and tiny.even and not config.sft.batch_size
@@ -237,14 +237,14 @@ def prepare_start(config: RunConfig, sources: Sequence[str], say: Say, on_phase:
         else:
             shown, missed = environment.teaching.examples(config, source, wrong)
             if wrong is not None and not shown:
-                continue  # the model knows all of it
+                continue  # the model plays all of these right
             found = [encode_demonstration(demonstration, renderer, config) for demonstration in shown]
         kept[source] = list(within_context(model, _keep_fitting(config, found, missed, source, say)))
         left_out += missed
     listed = [encoded for found in kept.values() for encoded in found]
     endless = DEMONSTRATIONS in sources
     count = None if endless else len(listed)
-    began = read_start(config.policy.model).get("start", config.policy.model)  # a start goes on from another one's adapter
+    began = read_start(config.policy.model).get("start", config.policy.model)  # a start may continue another start's adapter
     taught = "+".join(source for source in sources if source == DEMONSTRATIONS or source in kept)
     facts: TrainingFacts = {"source": taught, "episodes": count, "start": began}
     if kept:
@@ -261,14 +261,14 @@ def prepare_start(config: RunConfig, sources: Sequence[str], say: Say, on_phase:
 def train_control(
     config: RunConfig, out: Path, seconds: float, on_log: OnLog | None = None, on_phase: OnPhase = tell_nobody
 ) -> TrainingFacts:
-    """Continue supervised training from `config.policy.model` on what it began with; what a finished directory says is returned as it is.
+    """Continue supervised training from `config.policy.model` on its earlier examples; return the record of a finished directory as it is.
 
     Args:
-        config: run; `control` says how long, `sft` how demonstrations are made.
+        config: run; `control` sets the length, `sft` the demonstrations.
         out: model directory to write, complete or absent.
-        seconds: of the training that it stands beside.
+        seconds: of the training that it is compared with.
         on_log: as in `train_sft`.
-        on_phase: likewise.
+        on_phase: as in `train_sft`.
     """
     settings = control_settings(config)
 
@@ -292,19 +292,19 @@ def train_control(
                 train_sft(with_adapter(config, prepare(TRIED_UPDATES)), Path(scratch), callbacks=[times])
             steps = max(1, round((seconds - times.total) / times.usual))
             measured.parent.mkdir(exist_ok=True)
-            replace_json(measured, {"steps": steps})  # one that was killed goes on with as many
+            replace_json(measured, {"steps": steps})  # a killed control resumes with the same number
         return prepare(steps)
 
     return teach(config, out, CONTROL_FACTS, prepare_measured, on_log, on_phase, once=True)
 
 
 def measure_speed(config: RunConfig) -> dict[str, float]:
-    """Train the supervised start for some updates and throw it away; return the fields of a `Speed`.
+    """Train the supervised start for some updates and discard it; return the fields of a `Speed`.
 
     Raises:
         TrainingError, ModelError: see `train_start`.
     """
-    *_, source = environment_of(config).teaching.start_sources(config)  # gold after own: nothing is played for it
+    *_, source = environment_of(config).teaching.start_sources(config)  # the last source, for which nothing is played
     lesson, times = prepare_start(config, [source], lambda text: None), UpdateTimes()
     with TemporaryDirectory() as scratch:
         train_sft(with_adapter(config, lesson), Path(scratch), callbacks=[times])
@@ -312,7 +312,7 @@ def measure_speed(config: RunConfig) -> dict[str, float]:
 
 
 class UpdateTimes(TrainerCallback):
-    """Takes the time of each update."""
+    """A callback that measures the time of each update."""
 
     def __init__(self) -> None:
         self._times: list[float] = []
@@ -325,7 +325,7 @@ class UpdateTimes(TrainerCallback):
 
     @property
     def usual(self) -> float:
-        """Median seconds of an update, without the first ones, in which kernels are made."""
+        """Median seconds of an update, without the first ones, which compile kernels."""
         return median(self._times[len(self._times) // 4 :])
 
     def on_step_begin(self, *_: Any, **__: Any) -> None:
@@ -333,7 +333,7 @@ class UpdateTimes(TrainerCallback):
         self._started = time.perf_counter()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Stop the clock, and the training once it has told enough."""
+        """Stop the clock, and the training after enough updates."""
         self._times.append(time.perf_counter() - self._started)
         control.should_training_stop |= self.total >= TRIED_S and len(self._times) > 1
 
@@ -352,7 +352,7 @@ def _keep_fitting(config: RunConfig, found: Sequence[Encoded], left_out: Counter
 
 
 def _own_episodes(config: RunConfig, sampler: TorchSampler, say: Say, on_phase: OnPhase) -> tuple[list[Encoded], dict[str, Episode]]:
-    """Play training questions, see `sample_own`; return the right episodes, and one of each other question by its text."""
+    """Play training questions, see `sample_own`; return the right episodes, and one episode of each other question by its text."""
     corpora_dir = config.paths.corpora
     digest = environment_of(config).data.build(config, corpora_dir)
     environment = environment_of(config).open(config, digest)
@@ -375,10 +375,10 @@ def _own_episodes(config: RunConfig, sampler: TorchSampler, say: Say, on_phase: 
 def sample_own(
     questions: Sequence[Question], environment: Environment, sampler: Sampler, on_phase: OnPhase = tell_nobody
 ) -> tuple[list[Episode], list[Episode]]:
-    """Play questions several times and keep right episodes that no reward-hacking filter refuses, best reward first.
+    """Play questions several times and keep right episodes that no reward-hacking filter rejects, best reward first.
 
-    Of each question `SftConfig.own_tries` episodes are played, and at most `own_kept` different ones are kept. Beside them an episode of
-    each question without a right one is returned. `on_phase` is told of the questions played.
+    Each question is played `SftConfig.own_tries` times, and at most `own_kept` different episodes are kept. The second list holds an
+    episode of each question without a right one. `on_phase` receives the number of questions played.
     """
     config, kept, others = environment.config, list[Episode](), list[Episode]()
     tries = config.sft.own_tries

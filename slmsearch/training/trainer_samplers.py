@@ -1,4 +1,4 @@
-"""Opens samplers over the weights being trained: torch in the same process, or vLLM."""
+"""Samplers over the weights being trained: torch in the same process, or vLLM."""
 
 import itertools
 import os
@@ -33,7 +33,7 @@ OpenSampler = Callable[[Any], AbstractContextManager[Sampler]]
 
 
 def open_torch_sampler(tokenizer: Any, tool_role: str) -> OpenSampler:
-    """Open a torch sampler over the very weights that are trained; what it has captured of a model on a card serves in later steps."""
+    """Open a torch sampler over the trained weights themselves; graphs captured on a card are reused in later steps."""
     renderer, decoder = ChatRenderer(tokenizer, tool_role), Decoder()
 
     @contextmanager
@@ -45,10 +45,10 @@ def open_torch_sampler(tokenizer: Any, tool_role: str) -> OpenSampler:
 
 
 def open_base_sampler(tokenizer: Any, tool_role: str) -> OpenSampler:
-    """Open a torch sampler over the weights that training began from: the adapter is off while it writes.
+    """Open a torch sampler over the weights that training began from: the adapter is disabled meanwhile.
 
     Raises:
-        ConfigError: all weights are trained, so that nothing is frozen.
+        ConfigError: all weights are trained, so that no frozen base exists.
     """
     renderer, decoder = ChatRenderer(tokenizer, tool_role), Decoder()
 
@@ -64,17 +64,17 @@ def open_base_sampler(tokenizer: Any, tool_role: str) -> OpenSampler:
 
 
 class AdapterClient(VLLMClient):
-    """TRL's client of a server that takes adapters, as files, and no weights."""
+    """TRL's client of a server that takes adapters as files, and no weights."""
 
     def init_communicator(self, device: Any = 0) -> None:
-        """Join no group for carrying weights."""
+        """Skip the communicator, which would carry weights."""
 
 
 @contextmanager
 def vllm_takes(**settings: Any) -> Iterator[None]:
-    """Have the engine or client that TRL's trainer makes meanwhile made with settings that TRL does not know, or knows otherwise."""
+    """Give the engine or client that TRL's trainer makes inside the context settings that TRL does not know, or sets otherwise."""
     trl: Any = vllm_generation
-    if not hasattr(trl, "LLM"):  # vLLM is not installed, and TRL will say so
+    if not hasattr(trl, "LLM"):  # vLLM is not installed, and TRL will raise the error
         yield
         return
     engine, client = trl.LLM, trl.VLLMClient
@@ -88,22 +88,22 @@ def vllm_takes(**settings: Any) -> Iterator[None]:
 
 
 def engine_settings(model: Any, config: RunConfig, use_cpu: bool) -> dict[str, object]:
-    """Collect what vLLM must be told about a loaded policy and TRL does not tell it; see `vllm_takes`. A CPU build has no sleep."""
+    """Collect the settings of a loaded policy that vLLM needs and TRL does not pass; see `vllm_takes`. A CPU build has no sleep."""
     _, commit = split_commit(config.policy.model)
     settings: dict[str, object] = {"revision": commit, "tokenizer_revision": commit, "enable_sleep_mode": not use_cpu}
     if config.train.method == "lora":
         adapter: Any = model.peft_config["default"] if isinstance(model, PeftModel) else config.train.lora
         settings |= {"enable_lora": True, "max_lora_rank": next((limit for limit in LORA_RANKS if limit >= adapter.r), LORA_RANKS[-1])}
-    if config.policy.dtype != "auto":  # vLLM would make float32 weights half as wide
+    if config.policy.dtype != "auto":  # vLLM would load float32 weights in 16 bits
         settings["dtype"] = config.policy.dtype
     return settings
 
 
 def open_vllm_sampler(tokenizer: Any, tool_role: str) -> OpenSampler:
-    """Sample from the vLLM engine that TRL's trainer has made or is connected to, with the weights as they are at that moment.
+    """Sample from the vLLM engine that TRL's trainer has made or is connected to, with the current weights.
 
-    An adapter goes there as an adapter, in a directory of its own in memory, under a name of its own: merged into bfloat16 weights most
-    of a young adapter would be rounded away. Where all weights are trained TRL carries them over.
+    An adapter is passed as an adapter, in a directory of its own in memory, under a name of its own: merging into bfloat16 weights would
+    round most of a young adapter away. Where all weights are trained TRL transfers them.
 
     A colocated engine is awake only meanwhile; its sleep of level 1 keeps the base weights in main memory. Every process of training
     has its own connection to a server, and its own copy of the adapter there: processes need not take the same number of turns.
@@ -116,7 +116,7 @@ def open_vllm_sampler(tokenizer: Any, tool_role: str) -> OpenSampler:
         model = trainer.accelerator.unwrap_model(trainer.model)
         colocated = generation.mode == "colocate"
         sleeps = colocated and trainer.accelerator.device.type != "cpu"
-        if not (colocated or hasattr(generation, "vllm_client")):  # TRL makes one in the first process only
+        if not (colocated or hasattr(generation, "vllm_client")):  # TRL makes a client in the first process only
             generation.vllm_client = AdapterClient(base_url=generation.server_base_url, connection_timeout=generation.server_timeout)
         if sleeps:
             generation.llm.wake_up()
@@ -167,12 +167,12 @@ def _eval_mode(trainer: Any) -> Iterator[None]:
 
 @contextmanager
 def merged(model: Any) -> Iterator[Any]:
-    """Take PEFT's wrapper off; on a CPU merge the adapter into the weights of a model that is not large while it is sampled from, too.
+    """Remove PEFT's wrapper; on a CPU also merge the adapter into the weights of a model that is not large, during sampling.
 
-    A small model spends much of its time on the adapter's many little operations. PEFT's own merge and unmerge leave rounding
-    errors in the base weights at every step; here the untouched layers are restored. In bfloat16 what the policy says changes about as
-    much as by PEFT's own rounding (docs/benchmarks.md), and `policy/kl_sampler` shows it. On a CUDA device nothing is merged: in a graph
-    the little operations cost little, and merged weights lie elsewhere in every step, so that no graph could be kept.
+    A small model spends much of its time on the adapter's many small operations. PEFT's own merge and unmerge leave rounding
+    errors in the base weights at every step; here the untouched layers are restored. In bfloat16 the policy's text changes about as much as
+    by PEFT's own rounding (docs/benchmarks.md), and `policy/kl_sampler` shows it. On a CUDA device nothing is merged: in a graph the small
+    operations cost little, and merged weights have other addresses in every step, so that no graph could be kept.
     """
     if not isinstance(model, PeftModel):
         yield model

@@ -1,7 +1,7 @@
 """A training run from job to adapter, inside the training process.
 
-It knows no tracker: reports, checkpoints, adapter and manifest are files in the job's directory. The manifest is written last;
-what has one is finished. Everything heavy is imported from here on; `launch.py` starts it in a process of its own.
+It knows no tracker: reports, checkpoints, adapter and manifest are files in the job's directory. The manifest is written last; a run with
+a manifest is finished. Heavy packages are imported from here on; `launch.py` starts the run in a process of its own.
 """
 
 import json
@@ -32,7 +32,8 @@ from slmsearch.models.load import load_adapter, load_model, load_tokenizer
 from slmsearch.training.callbacks import BestWeights, StepCallback
 from slmsearch.training.card import watching_card
 from slmsearch.training.files import ADAPTER, CHECKPOINTS, JOB, JUDGE, PREFLIGHT, STEPS, STOP, TREES, checkpoint_step
-from slmsearch.training.grpo import SearchTrainer, make_arguments, make_trainer, num_steps
+from slmsearch.training.grpo import SearchTrainer, make_trainer
+from slmsearch.training.grpo_settings import make_arguments, num_steps
 from slmsearch.training.job import TrainJob, write_manifest
 from slmsearch.training.memory import measure_available, measure_shape, plan_memory
 from slmsearch.training.phase_timer import BEFORE, PhaseTimer
@@ -42,11 +43,11 @@ from slmsearch.training.rollout_bridge import RolloutBridge
 from slmsearch.training.trainer_samplers import open_base_sampler, open_torch_sampler, open_vllm_sampler
 
 ONE_FILE = "1TB"
-"""Size above which a model would be written in several files."""
+"""Size above which a model would be split into several files."""
 
 
 def run_job(job: TrainJob, checkpoint: Path | None = None) -> None:
-    """Train as the job says, from a complete checkpoint of it if one is given, and leave adapter and manifest in its directory.
+    """Train a job, from a complete checkpoint of it if one is given, and leave adapter and manifest in its directory.
 
     Raises:
         TrainingError: training ended before its last step.
@@ -67,7 +68,12 @@ def train_environment(
 ) -> None:
     """Train in an environment on questions; see `run_job`.
 
-    Weights are scored by the questions `held_out`; without any, the last step's weights are kept.
+    Args:
+        environment: opened.
+        questions: to train on.
+        job: settings and directory.
+        checkpoint: complete; None starts from the beginning.
+        held_out: questions that score the weights; without any, the last step's weights are kept.
     """
     begun = job.directory / JOB
     with watching_card(use_cpu=job.config.policy.device == "cpu") as card:
@@ -120,15 +126,15 @@ def _train(
 def _assemble(
     environment: Environment, questions: Sequence[Question], job: TrainJob, opening: int, timer: PhaseTimer
 ) -> tuple[SearchTrainer, StepCallback, Any]:
-    """Load the policy and put its trainer together; `opening` is the longest prompt in tokens.
+    """Load the policy and make its trainer; `opening` is the longest prompt in tokens.
 
     Returns:
-        Trainer, its callback, and the tokenizer as it was loaded: TRL changes the one that it gets.
+        Trainer, its callback, and the tokenizer as loaded: TRL changes the one that it gets.
     """
     config, limits = job.config, environment.limits
     use_cpu = config.policy.device == "cpu" or not torch.cuda.is_available()
     arguments = make_arguments(config, job.directory / CHECKPOINTS, num_steps(config.train, len(questions)), use_cpu)
-    if arguments.world_size != config.train.num_processes:  # each would take its share of the episodes, and nobody the rest
+    if arguments.world_size != config.train.num_processes:  # each process would take its share of the episodes, and the rest would be lost
         raise ConfigError(f"{arguments.world_size} training processes instead of {config.train.num_processes}: fix accelerate launch")
     model, tokenizer = load_trainable(config.policy)
     whole = arguments.vllm_max_model_length = opening + limits.max_episode_tokens
@@ -137,7 +143,7 @@ def _assemble(
     bridge = RolloutBridge(questions, environment, open_sampler, tokenizer.eos_token_id, timer)
 
     def should_stop() -> bool:
-        return any(gather_object([(job.directory / STOP).exists()]))  # a yes of any process, so that all stop at the same step
+        return any(gather_object([(job.directory / STOP).exists()]))  # one process suffices, and all stop at the same step
 
     callback = StepCallback(bridge, partial(append_report, job.directory / STEPS), should_stop, config.train, timer)
     nodes = 0 if use_cpu else plan_memory(config, measure_shape(config), measure_available(), opening).part_nodes
@@ -155,7 +161,7 @@ def load_trainable(policy: PolicyConfig) -> tuple[Any, Any]:
     Raises:
         ModelError: model or adapter cannot be loaded.
     """
-    # On the CPU, whence the trainer moves it to the device of its process; 4-bit weights are made where they stay.
+    # On the CPU: the trainer moves it to the device of its process; 4-bit weights are quantised on their final device.
     on_device = policy.load_in_4bit and PartialState().device.type == "cuda"
     model, tokenizer = load_model(policy.model_copy(update={"adapter": None, "device": "cuda" if on_device else "cpu"}))
     if policy.adapter:
@@ -164,9 +170,9 @@ def load_trainable(policy: PolicyConfig) -> tuple[Any, Any]:
 
 
 def save_trained(model: Any, tokenizer: Any, base_model: str, directory: Path) -> None:
-    """Write what was trained (safetensors) as a whole: the model with its tokenizer where all weights learnt, or else the adapter.
+    """Write the trained weights (safetensors) as a whole: the model with its tokenizer where all weights learnt, or else the adapter.
 
-    `base_model` is the name of the base as configured, which goes into `adapter_config.json`.
+    `base_model` is the configured name of the base, which goes into `adapter_config.json`.
     """
     with replaced_directory(directory) as staging:
         if not isinstance(model, PeftModel):
@@ -176,6 +182,6 @@ def save_trained(model: Any, tokenizer: Any, base_model: str, directory: Path) -
         model.peft_config["default"].base_model_name_or_path = base_model
         model.save_pretrained(str(staging), selected_adapters=["default"])
         settings = json.loads((staging / "adapter_config.json").read_text(encoding="utf-8"))
-        if isinstance(settings["target_modules"], list):  # a set to PEFT, written in an order that changes from process to process
+        if isinstance(settings["target_modules"], list):  # PEFT writes a set, in an order that changes from process to process
             settings["target_modules"].sort()
         replace_json(staging / "adapter_config.json", settings)

@@ -1,11 +1,9 @@
-"""Rows of tokens as trees: what rows begin with alike goes through the model once, forward and backward.
+"""Rows of tokens as trees: the beginnings that rows share go through the model once, forward and backward.
 
-A node is a token after one history, a run the nodes that a row adds to those before it. Rows are sorted, so that nodes lie in preorder:
-every run is contiguous, and so is what a run and those below it hold. Linear layers go over all nodes at once. Attention does, too, on a
-CUDA device (`models/flex.py`); elsewhere it goes run by run over its own history, with runs put together where one masked call is cheaper
-than several (`plan_attention`).
-
-Shapes: R rows, T tokens of a row, C tokens of its completion, N nodes, D hidden size.
+A node is a token after one history; a run is the nodes that a row adds to those before it. Rows are sorted, so that nodes lie in preorder:
+every run is contiguous, and so is a run with all runs below it. Linear layers go over all nodes at once. So does attention on a CUDA
+device (`models/flex.py`); elsewhere it goes run by run, and one masked call takes several runs where that is cheaper (`plan_attention`).
+Shapes: B rows, T tokens of a row, C tokens of its completion, N nodes, M rows of a tree, A needed tokens of a tree, P pairs, D hidden size.
 """
 
 import logging
@@ -31,10 +29,10 @@ from slmsearch.training.memory import CHECKED_TOKENS, KEPT_STATES, TOKENS_PER_BL
 logger = logging.getLogger(__name__)
 
 CALL_COST = 1 << 19
-"""What a call of attention costs beside its pairs of query and key, in pairs times heads times head size: 0.15 ms of a core."""
+"""Cost of a call of attention beside its pairs of query and key, in pairs times heads times head size: 0.15 ms of a core."""
 CLOSE, CLOSE_ON_AVERAGE = 1e-4, 5e-2
-"""Differences of log-probabilities between trees and rows up to which trees are taken: the largest in float32, and the mean where weights
-are rounded to fewer bits: of SmolLM2 in bfloat16 it was 0.012, a single token's differ by tenths, and a wrong tree by several."""
+"""Largest differences of log-probabilities with which trees are used: the largest difference in float32, and the mean where weights are
+rounded to fewer bits. SmolLM2 in bfloat16 had a mean of 0.012; a single token's differ by tenths, those of a wrong tree by several."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,71 +42,70 @@ class Tree:
     ids: Tensor
     """(N,) token of each node."""
     depths: Tensor
-    """(N,) its position in its rows."""
+    """(N,) position of each node in its rows."""
     nodes: tuple[NDArray[np.int64], ...]
-    """(T,) of each row: the node of each of its tokens."""
+    """(T,) for each row: the node of each of its tokens."""
     ancestry: "TreeAncestry"
 
 
 class _Run(NamedTuple):
-    """What a row adds."""
+    """The nodes that a row adds."""
 
     first: int
     end: int
     depth: int
-    """Of its first node."""
+    """Depth of its first node."""
     history: tuple[Span, ...]
 
 
 @dataclass(frozen=True)
 class TreeAncestry:
-    """What each node of a tree attends to; see `Ancestry`."""
+    """The ancestors of every node of a tree, which it attends to; see `Ancestry`."""
 
     runs: tuple[_Run, ...]
     ends: NDArray[np.int64]
-    """(N,) one past the last node below each; of nodes that a tree is filled up with, below the first of them."""
+    """(N,) one past the last node below each node; for padding nodes of the tree, as if all were below the first of them."""
     width: int
     device: torch.device | str
 
     @cached_property
     def calls(self) -> tuple[Call, ...]:
-        """Runs put into calls, and one of what the tree is filled up with."""
+        """The runs, put into calls, and one call for the padding nodes."""
         count, nodes = self.runs[-1].end, len(self.ends)
         return (*plan_attention(self.runs, self.width, self.device), *([Call(count, nodes, (), None)] if nodes > count else []))
 
     @cached_property
     def mask(self) -> BlockMask:
-        """The same for one kernel."""
+        """The ancestors as a mask for one kernel."""
         return tree_mask(self.ends, self.device)
 
 
 def build_trees(
     rows: Sequence[Sequence[int]], most: int, width: int, device: torch.device | str = "cpu", multiple: int = 1
 ) -> list[tuple[list[int], Tree]]:
-    """Build the trees of rows of token ids, in blocks of at most so many nodes; a longer row has a block of its own.
-
-    A block ends where rows have least in common, in its second half.
+    """Build the trees of rows of token ids, in blocks of at most `most` nodes; a longer row has a block of its own.
 
     Args:
         rows: none of them empty.
         most: nodes of a block.
-        width: query heads times head size, which decides what a call of attention is worth.
+        width: query heads times head size, from which the cost of a call of attention follows.
         device: of the tensors.
-        multiple: nodes of a tree are filled up to a multiple of it, with ones that belong to no row.
+        multiple: each tree is padded to a multiple of it, with nodes that belong to no row.
 
     Returns:
         For each tree the indices of its rows, in order, and the tree.
     """
     arrays = [np.asarray(row, dtype=np.int64) for row in rows]
     order = sorted(range(len(rows)), key=lambda i: tuple(rows[i]))
-    shared = [0, *(_count_shared(arrays[a], arrays[b]) for a, b in pairwise(order))]
+    shared = [0, *(_count_shared(arrays[a], arrays[b]) for a, b in pairwise(order))]  # of each row, with the row before it
     trees = []
     while order:
+        # sizes[n]: nodes of a tree of the first n + 1 rows; the first row shares nothing with a tree before it.
         sizes = np.cumsum([len(arrays[i]) - (same if n else 0) for n, (i, same) in enumerate(zip(order, shared, strict=True))])
         end = int(np.searchsorted(sizes, most, side="right")) or 1
         if end < len(order):
             half = int(np.searchsorted(sizes, most // 2, side="right")) or 1
-            end = min(range(half, end + 1), key=lambda n: (shared[n], -n))
+            end = min(range(half, end + 1), key=lambda n: (shared[n], -n))  # in the second half, where neighbours share least
         picked = order[:end]
         trees.append((picked, _build([arrays[i] for i in picked], shared[:end], width, device, multiple)))
         order, shared = order[end:], shared[end:]
@@ -116,9 +113,9 @@ def build_trees(
 
 
 def _count_shared(a: NDArray[np.int64], b: NDArray[np.int64]) -> int:
-    """Count the tokens that two rows begin with alike."""
+    """Count the tokens at the beginning that two rows share."""
     length = min(len(a), len(b))
-    different = np.flatnonzero(a[:length] != b[:length])
+    different = np.flatnonzero(a[:length] != b[:length])  # rows have different lengths: the shorter may begin the longer
     return int(different[0]) if len(different) else length
 
 
@@ -127,13 +124,13 @@ def _build(rows: Sequence[NDArray[np.int64]], shared: Sequence[int], width: int,
     runs: list[_Run] = []
     count, path = 0, tuple[Span, ...]()
     total = sum(len(row) - same for row, same in zip(rows, [0, *shared[1:]], strict=True))
-    filled = total + -total % multiple
+    filled = total + -total % multiple  # N: padding nodes have id 0, depth 0 and no row
     ids, depths, ends = np.zeros(filled, dtype=np.int64), np.zeros(filled, dtype=np.int64), np.full(filled, filled, dtype=np.int64)
     for row, same in zip(rows, [0, *shared[1:]], strict=True):
         new = len(row) - same
-        own = np.arange(count, count + new)
+        own = np.arange(count, count + new)  # the run: new nodes, numbered in preorder
         nodes.append(np.concatenate([nodes[-1][:same], own]) if nodes else own)
-        ends[nodes[-1]] = count + new
+        ends[nodes[-1]] = count + new  # all nodes of the row, ancestors included, reach to the end of this run
         path = _cut(path, same)
         if new:
             runs.append(_Run(count, count + new, same, path))
@@ -156,20 +153,22 @@ def _cut(path: tuple[Span, ...], length: int) -> tuple[Span, ...]:
 
 
 def plan_attention(runs: Sequence[_Run], width: int, device: torch.device | str) -> list[Call]:
-    """Put runs that lie side by side into calls, so that pairs computed and calls together cost least.
+    """Put neighbouring runs into calls, with the least cost of computed pairs and calls, by dynamic programming.
 
-    A run by itself needs no mask: where it is longer than its history, attention over both without what lies ahead is cheaper than
-    a mask over a rectangle.
+    Args:
+        runs: of one tree, in order.
+        width: query heads times head size.
+        device: of the masks.
     """
-    overhead, best, since = CALL_COST / width, [0.0], [0]
+    overhead, best, since = CALL_COST / width, [0.0], [0]  # best[n]: least cost of the first n runs; since[n]: start of their last call
     for end in range(1, len(runs) + 1):
         costs = []
         for first in range(end - 1, -1, -1):
             history, own = runs[first].depth, runs[end - 1].end - runs[first].first
-            alone = first == end - 1
+            alone = first == end - 1  # causal over history and run without a mask, or a masked rectangle like several
             pairs = min((history + own) ** 2 / 2, own * (history + own)) if alone else own * (history + own)
             costs.append((best[first] + overhead + pairs, first))
-            if not alone and pairs > best[end - 1] + overhead + own * own:  # longer ones only get dearer
+            if not alone and pairs > best[end - 1] + overhead + own * own:  # longer calls only cost more
                 break
         cost, first = min(costs)
         best.append(cost)
@@ -186,7 +185,7 @@ def _make_call(runs: Sequence[_Run], device: torch.device | str) -> Call:
     if len(runs) == 1 and runs[0].depth <= end - first:
         return Call(first, end, history, None)
     depth = runs[0].depth
-    mask = torch.zeros(end - first, depth + end - first, dtype=torch.bool)
+    mask = torch.zeros(end - first, depth + end - first, dtype=torch.bool)  # (nodes, history + nodes)
     for run in runs:
         rows = slice(run.first - first, run.end - first)
         length = run.end - run.first
@@ -200,44 +199,43 @@ def _make_call(runs: Sequence[_Run], device: torch.device | str) -> Call:
 
 @dataclass(frozen=True, slots=True)
 class ScoredTree:
-    """Rows of a batch as a tree, with what is asked of it; all on the host but the tree."""
+    """Rows of a batch as a tree, with the tokens whose log-probabilities are needed; all on the host except the tree."""
 
     members: NDArray[np.int64]
-    """(M,) its rows in the batch."""
+    """(M,) index of each of its rows in the batch."""
     tree: Tree
     pairs: NDArray[np.int64]
-    """(2, P) different pairs of a node and the token behind it."""
+    """(2, P) distinct pairs of a node and the token behind it."""
     place: NDArray[np.int64]
-    """(A,) which pair answers what is asked."""
+    """(A,) index of the pair that gives each needed token's log-probability."""
     rows: NDArray[np.int64]
-    """(A,) whose token it is: an index of `members`."""
+    """(A,) row of each needed token: an index of `members`."""
     columns: NDArray[np.int64]
-    """(A,) where the token lies among the T."""
+    """(A,) column of each needed token among the T."""
 
 
 def plan_scoring(
     ids: NDArray[np.int64], real: NDArray[np.bool_], needed: NDArray[np.bool_], most: int, width: int, device: torch.device | str
 ) -> list[ScoredTree]:
-    """Put the rows of a batch that have needed tokens into trees of at most so many nodes; see `score_tree` and `build_trees`.
+    """Put the rows of a batch that have needed tokens into trees of at most `most` nodes; see `score_tree` and `build_trees`.
 
     Args:
-        ids: (R, T).
-        real: (R, T), False where padded.
-        needed: (R, T).
+        ids: (B, T).
+        real: (B, T), False where padded.
+        needed: (B, T).
         most: nodes of a tree.
-        width: see `build_trees`.
-        device: of the trees.
+        width, device: see `build_trees`.
     """
     rows, wanted, picked = [], [], np.flatnonzero(needed.any(1))
     for row in picked:
-        own, asked = ids[row][real[row]], np.flatnonzero(needed[row][real[row]])
-        rows.append(own[: asked[-1]])  # what stands behind the last needed token is not computed, nor that token itself
+        own, asked = ids[row][real[row]], np.flatnonzero(needed[row][real[row]])  # without padding: indices into `own`, not columns
+        rows.append(own[: asked[-1]])  # the last needed token is only predicted, so it needs no node
         wanted.append((asked, own[asked], np.flatnonzero(needed[row])))
     found = []
     for members, tree in build_trees(rows, most, width, device):
         parents = np.concatenate([tree.nodes[n][wanted[i][0] - 1] for n, i in enumerate(members)])
-        targets = np.concatenate([wanted[i][1] for i in members])
-        pairs, place = np.unique(np.stack([parents, targets]), axis=1, return_inverse=True)
+        targets = np.concatenate([wanted[i][1] for i in members])  # (A,), as `parents`: the node before a token predicts it
+        pairs, place = np.unique(np.stack([parents, targets]), axis=1, return_inverse=True)  # P <= A
         columns = [wanted[i][2] for i in members]
         whose = np.repeat(np.arange(len(members)), [len(own) for own in columns])
         found.append(ScoredTree(picked[members], tree, pairs, place, whose, np.concatenate(columns)))
@@ -248,23 +246,29 @@ def score_tree(trainer: Any, model: Any, input_ids: Tensor, attention_mask: Tens
     """Compute log-probabilities of needed tokens over trees of the rows that have any.
 
     Args:
-        trainer: TRL's; its temperature and autocast are taken.
-        model: as trained, wrappers and all.
-        input_ids: (R, T), prompts padded on the left, completions on the right.
-        attention_mask: (R, T), 0 where padded.
-        needed: (R, T), True for tokens of the last C.
+        trainer: TRL's; its temperature and autocast are used.
+        model: as trained, with its wrappers.
+        input_ids: (B, T), prompts padded on the left, completions on the right.
+        attention_mask: (B, T), 0 where padded.
+        needed: (B, T), True only for tokens of the last C.
         completion_tokens: C.
 
     Returns:
-        (R, C); 0 for tokens that are not needed.
+        (B, C); 0 for tokens that are not needed.
     """
-    ids, real, needs = (tensor.cpu().numpy() for tensor in (input_ids, attention_mask.bool(), needed))  # a wait for a card
+    ids, real, needs = (tensor.cpu().numpy() for tensor in (input_ids, attention_mask.bool(), needed))  # waits for the card
     trees = plan_scoring(ids, real, needs, TOKENS_PER_BLOCK, attention_width(causal_of(model)), input_ids.device)
     return score_trees(trainer, model, trees, input_ids.shape)[:, -completion_tokens:]
 
 
 def score_trees(trainer: Any, model: Any, trees: Sequence[ScoredTree], shape: Sequence[int]) -> Tensor:
-    """Compute what is asked of the trees of a batch of this shape (R, T); see `score_tree`."""
+    """Compute the needed log-probabilities of the trees of a batch; see `score_tree`.
+
+    Args:
+        trainer, model: see `score_tree`.
+        trees: at least one.
+        shape: (B, T) of the batch, which is the shape of the result.
+    """
     causal = causal_of(model)
     device, values, row_at, column_at = trees[0].tree.ids.device, [], [], []
     recomputed = count_recomputed(causal, [len(scored.tree.ids) for scored in trees])
@@ -272,12 +276,12 @@ def score_trees(trainer: Any, model: Any, trees: Sequence[ScoredTree], shape: Se
         chosen = to_device(scored.pairs, device)
         with trainer.accelerator.autocast():
             hidden = run_block(partial(tree_hidden, causal=causal, tree=scored.tree), model, keep=number >= recomputed)
-            losses = token_losses(causal, hidden[chosen[0]], chosen[1], trainer.temperature)
+            losses = token_losses(causal, hidden[chosen[0]], chosen[1], trainer.temperature)  # hidden (N, D), losses (P,)
         values.append(-losses[to_device(scored.place, device)])
         row_at.append(scored.members[scored.rows])
         column_at.append(scored.columns)
     places = (to_device(np.concatenate(row_at), device), to_device(np.concatenate(column_at), device))
-    logprobs = torch.cat(values)
+    logprobs = torch.cat(values)  # (A of all trees,)
     return logprobs.new_zeros(tuple(shape)).index_put(places, logprobs)
 
 
@@ -288,11 +292,11 @@ def attention_width(causal: Any) -> int:
 
 
 def tree_inputs(causal: Any, tree: Tree) -> dict[str, Any]:
-    """Return what a model is called with to send a tree through it."""
+    """Return the arguments of a model's call that sends a tree through it."""
     return {
         "input_ids": tree.ids[None],
         "position_ids": tree.depths[None],
-        "attention_mask": torch.ones(1, 1, 1, 1, dtype=torch.bool, device=tree.ids.device),  # of four dimensions: none is made
+        "attention_mask": torch.ones(1, 1, 1, 1, dtype=torch.bool, device=tree.ids.device),  # 4-d: transformers makes none
         "use_cache": False,
         "ancestry": tree.ancestry,
         "recomputed": _is_recomputed(causal),
@@ -300,12 +304,17 @@ def tree_inputs(causal: Any, tree: Tree) -> dict[str, Any]:
 
 
 def _is_recomputed(causal: Any) -> bool:
-    """Say whether layers are computed again on the way back; transformers sets it for all alike, and asks a thousand modules each time."""
+    """Return whether layers are recomputed in the backward pass; transformers sets all alike, and asks a thousand modules each time."""
     return next((bool(module.gradient_checkpointing) for module in causal.modules() if hasattr(module, "gradient_checkpointing")), False)
 
 
 def tree_hidden(model: Any, causal: Any, tree: Tree) -> Tensor:
-    """Send a tree through the model as it is wrapped, so that DDP notices; return what the backbone gives (N, D)."""
+    """Send a tree through the wrapped model, so that DDP notices; return the backbone's last hidden states (N, D).
+
+    Args:
+        model, causal: as trained, with and without its wrappers.
+        tree: N nodes.
+    """
     seen: list[Tensor] = []
     hook = causal.base_model.register_forward_hook(lambda module, inputs, output: seen.append(output.last_hidden_state))
     try:
@@ -316,7 +325,7 @@ def tree_hidden(model: Any, causal: Any, tree: Tree) -> Tensor:
 
 
 def count_recomputed(causal: Any, tokens: Sequence[int]) -> int:
-    """Count the first blocks of an update, of so many tokens each, that keep no activations; see `KEPT_STATES`."""
+    """Count the first blocks of an update, which has `tokens` in each block, that keep no activations; see `KEPT_STATES`."""
     shape = causal.config.get_text_config()
     most = KEPT_STATES // (shape.num_hidden_layers * shape.hidden_size)
     kept = np.searchsorted(np.cumsum(tokens[::-1]), most, side="right")
@@ -324,29 +333,39 @@ def count_recomputed(causal: Any, tokens: Sequence[int]) -> int:
 
 
 def run_block(run: Callable[[Any], Any], model: Any, keep: bool) -> Any:
-    """Run a block of an update, or have its activations computed again on the way back; of several processes each keeps them."""
+    """Run a block of an update; recompute its activations in the backward pass unless `keep`. DDP models always keep them.
+
+    Args:
+        run: computes the block with a model.
+        model: as trained, with its wrappers.
+        keep: whether the activations are kept.
+    """
     if keep or not torch.is_grad_enabled() or hasattr(model, "module"):
         return run(model)
-    # DDP bears no gradients that come block by block, and what is not reentrant would compute a block anew for each of its attentions.
+    # DDP does not support gradients block by block; without `use_reentrant` each attention of a block would recompute the block.
     return checkpoint(lambda learns: run(model), torch.zeros((), requires_grad=True), use_reentrant=True)
 
 
 @dataclass(frozen=True, slots=True)
 class TreeCheck:
-    """How far trees are from rows on a batch."""
+    """Difference between trees and rows on a batch."""
 
     difference: float
-    """Of log-probabilities; infinite where the model cannot be sent trees."""
+    """Difference of log-probabilities; infinite where the model cannot be sent trees."""
     passed: bool
 
     def as_json(self) -> dict[str, object]:
-        """Return it as `trees.json` holds it; a difference that is no finite number is null."""
+        """Return it as `trees.json` holds it; an infinite difference or NaN is null."""
         return {"difference": self.difference if math.isfinite(self.difference) else None, "used": self.passed}
 
 
 @torch.no_grad()
 def check_tree(trainer: Any, model: Any, input_ids: Tensor, attention_mask: Tensor, needed: Tensor, completion_tokens: int) -> TreeCheck:
-    """Score rows of a batch over trees and one by one, say by how much they differ, and whether trees may be used; see `score_tree`."""
+    """Score rows of a batch over trees and one by one, and compare them.
+
+    Args:
+        trainer, model, input_ids, attention_mask, needed, completion_tokens: see `score_tree`.
+    """
     causal, rows = causal_of(model), needed.any(1).nonzero()[:, 0]
     rows = rows[: max(2, CHECKED_TOKENS // int(attention_mask.sum(1).max()))]
     needed = needed[rows]
@@ -361,7 +380,13 @@ def check_tree(trainer: Any, model: Any, input_ids: Tensor, attention_mask: Tens
 
 
 def compare(causal: Any, measure: Callable[[], float], exact: bool) -> TreeCheck:
-    """Say by how much log-probabilities over trees differ, as measured, and whether trees may be used; see `CLOSE`."""
+    """Return by how much log-probabilities over trees differ, and whether trees may be used; see `CLOSE`.
+
+    Args:
+        causal: the unwrapped model.
+        measure: computes the difference.
+        exact: the weights are float32.
+    """
     difference, why = math.inf, f"its attention is {causal.config._attn_implementation}"
     if causal.config._attn_implementation == ATTENTION:
         try:
@@ -369,7 +394,7 @@ def compare(causal: Any, measure: Callable[[], float], exact: bool) -> TreeCheck
             why = f"log-probabilities differ by {difference:.2g}"
         except (NotImplementedError, TypeError, ValueError) as error:
             why = str(error)
-    passed = difference <= (CLOSE if exact else CLOSE_ON_AVERAGE)  # not so if it is no number
+    passed = difference <= (CLOSE if exact else CLOSE_ON_AVERAGE)  # False for NaN
     if not passed:
-        logger.warning("updates go row by row, which is slower: over trees of tokens this model does not score alike (%s)", why)
+        logger.warning("updates go row by row, which is slower: this model scores trees of tokens differently (%s)", why)
     return TreeCheck(difference, passed)

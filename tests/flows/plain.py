@@ -44,14 +44,6 @@ def record_metrics(run_id: str, _name: str, key: str, config: RunConfig) -> None
     open_tracker(config).record_metrics(run_id, load_evaluation(config.paths.evals, key).metrics)
 
 
-def compared(_name: str, before: str, after: str, _config: RunConfig, _shared: bool = False) -> dict[str, Any]:
-    """Decide without statistics: whatever differs is better."""
-    decision = "promote" if before != after else "hold"
-    difference = {"mean": 0.5, "low": 0.4, "high": 0.6, "p": 0.001}
-    found = {"n": 30, "metric": "answer/exact_match", "before": 0.2, "after": 0.7, "difference": difference}
-    return {**found, "decision": decision, "reason": "It is another.", "before_key": before, "after_key": after}
-
-
 def small_run(home: Path, empty_store: Path, **sections: dict[str, Any]) -> RunConfig:
     """Make the config of a run with as few stages as its flow can have; it shares data and store with others of the same home."""
     store = home / "mlruns" / "mlflow.db"
@@ -76,8 +68,6 @@ def without_prefect(monkeypatch: pytest.MonkeyPatch) -> FakeTraining:
     monkeypatch.setattr(promotion, "promote_task", plain(promotion.promote_task))
     for place in SHOWN:
         monkeypatch.setattr(place, lambda *_, **__: None)
-    monkeypatch.setattr(stages, "compare_task", Plain(compared))
-    monkeypatch.setattr("flows.stages.summary.render_comparison", lambda *_: "")
     monkeypatch.setattr(stages, "device", lambda _: nullcontext())
     monkeypatch.setattr("flows.stages.pipeline.flow_run", SimpleNamespace(id=None, name=None, ui_url=None))
     return training

@@ -1,11 +1,13 @@
 """Commands in this process, on a small corpus, with an embedder that needs no model."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
+from click.testing import CliRunner
 
 from flows.cli.main import cli
 from flows.cli.session import SECTIONS, ops
@@ -242,3 +244,16 @@ def test_the_help_shows_every_command_once_and_bare_names_stay(invoke: Invoke) -
     for name in ops.commands:
         assert f"\n  {name} " not in out
         assert invoke(name, "--help")[0] == invoke("ops", name, "--help")[0] == 0
+
+
+def groups(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    yield path
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from groups(command, (*path, name))
+
+
+@pytest.mark.parametrize("path", list(groups(cli)), ids=" ".join)
+def test_no_description_is_cut_at_80_columns(path: tuple[str, ...]) -> None:
+    shown = CliRunner().invoke(cli, [*path, "--help"], terminal_width=80).output
+    assert "..." not in shown.partition("Options:")[2], shown

@@ -131,7 +131,7 @@ def test_the_flow_around_it(isolated_environment: Path, empty_store: Path, monke
     assert summary["after"]["answer/correct"] == summary["after"]["reward/correct"] == 1.0
     assert summary["before"]["answer/correct"] == 0.0 and summary["before"]["reward/wordy"] == -0.1
     assert 0 < summary["baselines"]["always-7"]["answer/correct"] < 0.5
-    assert (summary["n"], summary["decision"], summary["environment"]) == (30, "promote", "look-up")
+    assert (summary["n"], summary["decision"], summary["environment"]) == (100, "promote", "look-up")
     latest = json.loads((isolated_environment / "mlruns" / "latest-look-up.json").read_text())
     assert latest["evaluations"] == summary["evaluations"] and "controls" not in latest
     assert open_tracker(config).champion("slmsearch-look-up") is not None

@@ -1,10 +1,10 @@
-"""Arithmetic read out of text: expressions in digits and words, and short stories about who has how many of something.
+"""Arithmetic read from text: expressions in digits and words, and short stories about numbers of things that persons have.
 
     What is 48 / 2 plus half of 6?
     Mira has 14 shells. Tovan has 3 times as many shells as Mira. How many shells does Tovan have?
 
-Nothing is evaluated as code. A reader does a limited number of operations in one question and then loses the thread: it
-answers with the last thing it had worked out. What it cannot read it does not answer.
+No text is evaluated as code. A reader does a limited number of operations in one question; beyond that it answers with its last result.
+It does not answer text that it cannot read.
 """
 
 import re
@@ -20,16 +20,16 @@ MAX_NESTING = 20
 
 
 class Unreadable(ValueError):
-    """The text is neither an expression nor a story this reader knows."""
+    """An error: the text is neither an expression nor a story that this reader knows."""
 
 
 class _Lost(Exception):
-    """More operations than the reader can do in one question."""
+    """An error: the question needs more operations than the reader can do."""
 
 
 @dataclass(slots=True)
 class _Head:
-    """Does operations while it can, and remembers the last result."""
+    """The reader's memory: it does operations up to its limit, and remembers the last result."""
 
     max_operations: int
     operations: int = 0
@@ -95,7 +95,7 @@ _Equation = tuple[str, _Term, _Term]
 
 
 class _Story:
-    """Who has what in terms of whom."""
+    """Quantities of a story, each in terms of others."""
 
     def __init__(self, equations: dict[str, _Equation], head: _Head) -> None:
         self._equations, self._head = equations, head
@@ -145,7 +145,7 @@ def _told(sentence: str) -> tuple[str, _Equation] | None:
 # Expressions
 
 _LABEL = re.compile(r"^\s*[A-Za-z][\w ]{0,40}:")
-"""What the answer will be called: "Mira: 48 plus 2?"."""
+"""A label that the answer will have: "Mira: 48 plus 2?"."""
 _OPENING = re.compile(
     r"^\s*(?:what is|what's|what are|how much is|how many is|how many are|calculate|compute|work out|find)\b", re.IGNORECASE
 )
@@ -184,7 +184,7 @@ class _Expression:
         return token
 
     def _sum(self, depth: int, level: int = 1) -> Fraction:
-        """Read a sum (level 1), a product (level 2) or what these are made of (level 3)."""
+        """Read a sum (level 1), a product (level 2) or a factor (level 3)."""
         if level == 3:
             return self._atom(depth)
         value = self._sum(depth, level + 1)

@@ -1,6 +1,6 @@
-"""Numbers in text: finding them, reading an answer, comparing and writing them. Exact fractions throughout.
+"""Numbers in text: find them, read an answer, compare and write them. All are exact fractions.
 
-The gold answer of a GSM8K problem is what follows `####` at the end of its worked solution, without thousands commas (Cobbe et
+The gold answer of a GSM8K problem follows `####` at the end of its worked solution, without thousands commas (Cobbe et
 al. 2021, "Training Verifiers to Solve Math Word Problems").
 """
 
@@ -8,7 +8,7 @@ import re
 from fractions import Fraction
 
 MAX_DIGITS = 40
-"""Longer numbers are no numbers here: nobody asks for them, and computing with them takes for ever."""
+"""Largest number of digits of a number: longer ones do not occur in problems, and computing with them takes too long."""
 _LITERAL = r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?|\.\d+"
 NUMBER = re.compile(rf"(?<![\w#.])(?:{_LITERAL})(?![\d#])")
 """A number without its sign; not the digits of a reference such as `#12` or of a word."""
@@ -33,7 +33,7 @@ MULTIPLES = {
     "quarter": (4, 25), "quarters": (4, 25), "fourth": (4,), "fourths": (4,), "fifth": (5,), "tenth": (10,),
     "dozen": (12,), "dozens": (12,),
 }  # fmt: skip
-"""Words that say a number without naming it."""
+"""Words that imply a number without naming it."""
 UNITS = {
     "percent": (100,), "cent": (100,), "cents": (100,), "dollar": (100,), "dollars": (100,), "minute": (60,), "minutes": (60,),
     "hour": (60, 24), "hours": (60, 24), "day": (24, 7, 30), "days": (24, 7, 30), "daily": (7, 30), "week": (7, 52, 4),
@@ -42,7 +42,7 @@ UNITS = {
     "yards": (3,), "nickel": (5,), "nickels": (5,), "dime": (10,), "dimes": (10,), "penny": (1,), "pennies": (1,),
     "inches": (12,), "pound": (16,), "pounds": (16,), "ounces": (16,), "gallon": (4,), "gallons": (4,),
 }  # fmt: skip
-"""Units, and the numbers that everybody knows of them."""
+"""Units, and the numbers that are commonly known of them."""
 
 
 def find_numbers(text: str) -> set[Fraction]:
@@ -52,7 +52,7 @@ def find_numbers(text: str) -> set[Fraction]:
 
 
 def implied_numbers(text: str) -> set[Fraction]:
-    """Find what a text's words and marks imply: 2 of "twice", 7 of "week", 0.8 and 0.2 of "80 %", 0.75 of "3/4"."""
+    """Find the numbers that a text's words and marks imply: 2 of "twice", 7 of "week", 0.8 and 0.2 of "80 %", 0.75 of "3/4"."""
     words = set(_WORD.findall(text.lower()))
     multiples = {n for word in words for n in MULTIPLES.get(word, ())}
     implied = {Fraction(n) for word in words for n in UNITS.get(word, ())} | set(map(Fraction, multiples))
@@ -65,7 +65,7 @@ def implied_numbers(text: str) -> set[Fraction]:
 
 
 def count_quantities(text: str) -> int:
-    """Count what there is to compute with: numbers, and words such as "half"; references are the caller's."""
+    """Count the quantities of a text: numbers, and words such as "half"; the caller counts references."""
     words = _WORD.findall(text.lower())
     return len(NUMBER.findall(text)) + sum(1 for _ in _spelled(text)) + sum(word in MULTIPLES or word in UNITS for word in words)
 
@@ -99,7 +99,7 @@ def parse_number(text: str | None) -> Fraction | None:
 
 
 def last_number(text: str) -> Fraction | None:
-    """Read an answer out of prose: what follows the last `####` if there is one, else the last number."""
+    """Read an answer from prose: the number after the last `####` if there is one, else the last number."""
     marked = _ANSWER_MARK.findall(text)
     matches = list(_SIGNED.finditer(marked[-1] if marked else text))
     return _signed(matches[-1]) if matches else None

@@ -1,9 +1,9 @@
-"""The plan a planner writes, as JSON, and the strict parser that reads it.
+"""The plan of a planner, as JSON, and the strict parser that reads it.
 
     {"should_decompose": true, "subproblems": [{"id": 1, "question": "What is 48 / 2?", "depends_on": []}], "combine": "48 + #1"}
 
-`#1` in a question or in `combine` stands for the answer of subproblem 1. No text makes the parser raise: whatever is wrong is a
-named, counted fault. Prose around the JSON is a fault that a plan survives; all others leave no plan.
+`#1` in a question or in `combine` stands for the answer of subproblem 1. The parser never raises: every error of a text is a named,
+counted fault. With prose around the JSON there is still a plan; with any other fault there is none.
 """
 
 import json
@@ -18,19 +18,19 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 MAX_PLAN_CHARS = 20_000
-"""Longer texts are not looked at."""
+"""Largest number of characters of a text that is read."""
 MAX_DEPTH = 8
-"""Brackets open at once; a plan needs four."""
+"""Largest number of brackets open at once; a plan needs four."""
 MAX_TRIES = 16
-"""Opening braces in prose at which a plan is looked for."""
+"""Opening braces in prose at which the parser looks for a plan."""
 MAX_SUBPROBLEMS = 12
 MAX_QUESTION_CHARS = 600
 REFERENCE = re.compile(r"#(\w{1,16})")
-"""What stands for an earlier answer."""
+"""Reference to an earlier answer."""
 
 
 class Fault(StrEnum):
-    """What is wrong with a text that should hold a plan."""
+    """Fault of a text that should hold a plan."""
 
     NO_JSON = "no_json"
     BAD_JSON = "bad_json"
@@ -51,7 +51,7 @@ class Fault(StrEnum):
     CONTRADICTION = "contradiction"
     """Subproblems, but `should_decompose` is false."""
     PROSE = "prose"
-    """Text before or after the JSON; the only fault that a plan survives."""
+    """Text before or after the JSON; the only fault with which there is still a plan."""
 
 
 def _as_id(value: object) -> object:
@@ -71,25 +71,25 @@ class Subproblem(_Strict):
 
     id: Id
     question: str = Field(min_length=1, max_length=MAX_QUESTION_CHARS)
-    """Read by the worker alone, references replaced by answers."""
+    """Question that the worker reads without the problem, references replaced by answers."""
     depends_on: Annotated[tuple[Id, ...], FromList]
-    """Ids whose answers it needs."""
+    """Ids of subproblems whose answers it needs."""
 
 
 class Plan(_Strict):
-    """How to solve a problem."""
+    """A plan for solving a problem."""
 
     should_decompose: bool
     """False: the worker solves the problem as it is."""
     subproblems: Annotated[tuple[Subproblem, ...], FromList] = Field(max_length=MAX_SUBPROBLEMS)
     combine: str = Field(max_length=MAX_QUESTION_CHARS)
-    """What makes the answer from the answers: `#3` alone, or something for the worker to do."""
+    """Text that makes the final answer from the answers: `#3` alone, or a task for the worker."""
 
     def waves(self) -> list[list[Subproblem]]:
         """Sort subproblems into waves: each needs only answers of earlier waves, so that a wave can be solved at once.
 
         Raises:
-            CycleError: they need each other.
+            CycleError: subproblems need each other.
         """
         by_id = {subproblem.id: subproblem for subproblem in self.subproblems}
         sorter = TopologicalSorter({subproblem.id: subproblem.depends_on for subproblem in self.subproblems})
@@ -108,7 +108,7 @@ DIRECT = Plan(should_decompose=False, subproblems=(), combine="")
 
 @dataclass(frozen=True, slots=True)
 class ParsedPlan:
-    """What a text holds."""
+    """The parsed content of a text."""
 
     plan: Plan | None
     faults: tuple[Fault, ...] = ()
@@ -178,17 +178,17 @@ _DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_consta
 
 
 def _first_object(text: str) -> tuple[dict[str, object], int, int] | Fault:
-    """Decode the first brace that opens a JSON object, with where it begins and ends; else the fault of the first brace."""
+    """Decode the first brace that opens a JSON object, with its beginning and end; else return the fault of the first brace."""
     fault: Fault | None = None
     for start in islice((match.start() for match in re.finditer("{", text)), MAX_TRIES):
         try:
             values, end = _DECODER.raw_decode(text, start)
         except _DuplicateKey:
             return Fault.DUPLICATE_KEY
-        except (ValueError, RecursionError):  # numbers of thousands of digits are a ValueError, too
+        except (ValueError, RecursionError):  # a number of thousands of digits is a ValueError, too
             fault = fault or Fault.BAD_JSON
         else:
-            if fault is None or "should_decompose" in values:  # a part of a broken plan is no plan
+            if fault is None or "should_decompose" in values:  # a valid object inside a broken plan is not the plan
                 return _clean(values), start, end
     return fault or Fault.NO_JSON
 
@@ -203,7 +203,7 @@ def _clean(value: Any) -> Any:
 
 
 def _depth(text: str) -> int:
-    """Count the brackets open at once; those inside strings count too, which no plan needs many of."""
+    """Count the brackets open at once, those inside strings included, because no plan needs many."""
     depth = deepest = 0
     for character in text:
         if character in "[{":

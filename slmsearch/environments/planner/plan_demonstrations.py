@@ -1,8 +1,8 @@
-"""Demonstrations of the planner: plans of generated problems, and what makes tiny-planner of them.
+"""Demonstrations of the planner: plans of generated problems, and the settings of tiny-planner.
 
 Two planners write the demonstrations (`SftConfig.recipe`). `expert` leaves easy problems to the worker and plans all others to the
-end. `noisy` does so only up to three operations: beyond, it mostly leaves them to the worker, who cannot do them, or drops the last
-step. A model trained on its plans has every skill, and faults that imitation cannot cure; reinforcement learning can.
+end. `noisy` does so only up to three operations: beyond, it mostly leaves them to the worker, who cannot solve them, or drops the last
+step. A model trained on its plans has every skill, and faults that imitation cannot correct but reinforcement learning can.
 """
 
 from collections.abc import Iterator
@@ -14,19 +14,19 @@ from slmsearch.environments.planner.problems import MAX_OPERATIONS, Problem, gen
 from slmsearch.episodes.teaching import Demonstration, TinyModel
 
 EASY_OPERATIONS = 2
-"""What the demonstrating planner leaves to the worker."""
+"""Operations up to which the demonstrating planner leaves a problem to the worker."""
 SURE_OPERATIONS = 3
-"""Up to here the noisy planner mostly plans to the end."""
+"""Operations up to which the noisy planner mostly plans to the end."""
 SURE_FRAC = 0.6
 DIRECT_FRAC, EARLY_FRAC = 0.4, 0.4
-"""Beyond: share of problems that it leaves to the worker, and share of plans that lack their last step."""
+"""For harder problems: share that it leaves to the worker, and share of plans that lack their last step."""
 
 TINY_PLANNER = TinyModel(
     pieces=(
         '{"should_decompose":true,"subproblems":[{"id":', ',"question":"', '","depends_on":[', ']},{"id":', ']}],"combine":"', '"}',
         '{"should_decompose":false,"subproblems":[],"combine":""}',
     ),
-    vocabulary=512,  # 256 bytes and every word, name and number of the problems: there are no more
+    vocabulary=512,  # 256 bytes and every word, name and number of the problems
     does="reads a generated word problem and writes a plan as JSON for a worker to carry out",
     learnt_from="plans of fresh random problems",
     lacks={
@@ -57,7 +57,7 @@ def demonstrate_plan(problem: Problem, recipe: Literal["noisy", "expert"], chanc
 
 
 def make_plan_demonstrations(recipe: Literal["noisy", "expert"], seed: int) -> Iterator[Demonstration]:
-    """Demonstrate fresh random problems without end; problem sets that are evaluated on come from another generator stream."""
+    """Demonstrate fresh random problems without end; evaluated problems come from another generator stream."""
     chance = Random(f"plan demonstrations {seed}")
     while True:
         problem = generate_problem(chance, chance.randint(1, MAX_OPERATIONS))

@@ -1,4 +1,4 @@
-"""What a planner and a worker are told. tiny-planner's chat template leaves the system message out."""
+"""Prompts of a planner and a worker. tiny-planner's chat template leaves the system message out."""
 
 from dataclasses import dataclass
 
@@ -24,14 +24,14 @@ SUBPROBLEM, COMBINE, DIRECT_SOLUTION = "solve_subproblem", "combine", "solve_dir
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One thing to answer."""
+    """A task of the worker."""
 
     kind: str
-    """`SUBPROBLEM`, `COMBINE` or `DIRECT_SOLUTION`: a part, the answers of all parts, or a whole problem."""
+    """Kind of the task, `SUBPROBLEM`, `COMBINE` or `DIRECT_SOLUTION`: a part, the answers of all parts, or a whole problem."""
     question: str
-    """What is asked, references replaced by answers."""
+    """Question of the task, references replaced by answers."""
     context: str = ""
-    """For workers that read prose: the problem and the answers so far, where they are needed."""
+    """Context for workers that read prose: the problem and the answers so far, where they are needed."""
 
 
 def make_plan_prompt(problem: str, config: PlannerConfig) -> list[Message]:

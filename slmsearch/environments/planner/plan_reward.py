@@ -1,11 +1,11 @@
-"""The reward of a carried-out plan: a sum of named, weighted parts. Pure, like the searcher's.
+"""The reward of an executed plan: a sum of named, weighted parts. Pure, like the searcher's.
 
     w_c correct + w_t (1 - tokens / max_tokens) + w_i independence
 
-The last two are paid with a right answer only. Reward hacks are ways in which a plan could earn without planning, found in its text:
-a plan that a filter refuses is graded as a wrong one, whatever came of it, and pays `hacked`, so that no hack earns more than an
-honest plan that fails. Each kind is counted. Plans of one subproblem are no hack by themselves, a good rewording may be worth
-something; they are counted beside these.
+Only a right answer gets the last two parts. Reward hacks are plans that could earn reward without planning, and filters find them in the
+plan's text. A plan that a filter rejects is graded as wrong, even with a right answer, and gets the part `hacked`, so that no hack earns
+more than an honest plan that fails. Each kind is counted. A plan of one subproblem is not a hack, because a good rewording may help; such
+plans are counted separately.
 """
 
 import re
@@ -29,15 +29,15 @@ from slmsearch.retrieval.embed import Embedder
 PLAN_PARTS = ("correct", "tokens", "independence", "malformed", "hacked", "format", "random")
 """Names of the parts, as they appear in `reward/<part>`; every plan's reward has all of them."""
 RESTATED_FRAC = 0.9
-"""Share of the problem's words that makes a subproblem the problem itself."""
+"""Share of the problem's words from which on a subproblem counts as the problem itself."""
 _WORDS = re.compile(r"\w+")
 
 
 class Hack(StrEnum):
-    """What a filter refuses."""
+    """A reward hack that a filter rejects."""
 
     LEAKED = "leaked"
-    """A number that is neither in the problem nor implied by its words nor an earlier answer: the planner did the sum itself."""
+    """A number is neither in the problem nor implied by its words nor an earlier answer: the planner computed it itself."""
     RESTATED = "restated"
     """A subproblem is the problem itself."""
     TRIVIAL = "trivial"
@@ -48,7 +48,7 @@ class Hack(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PlannedEpisode:
-    """What an episode says of its plan."""
+    """The plan of an episode, with its faults and counts."""
 
     plan: Plan | None
     faults: tuple[Fault, ...]
@@ -62,12 +62,12 @@ class PlannedEpisode:
 
     @property
     def subproblems(self) -> int:
-        """Parts of the plan."""
+        """Number of parts of the plan."""
         return len(self.plan.subproblems) if self.plan else 0
 
 
 def find_hacks(problem: str, plan: Plan) -> tuple[Hack, ...]:
-    """Find what the filters refuse in a plan; a plan that leaves everything to the worker hides nothing."""
+    """Return the hacks that the filters find in a plan; a plan that leaves everything to the worker has none."""
     if not plan.should_decompose:
         return ()
     questions = [part.question for part in plan.subproblems]
@@ -81,7 +81,7 @@ def find_hacks(problem: str, plan: Plan) -> tuple[Hack, ...]:
 
 
 def _leaks(problem: str, texts: Sequence[str]) -> bool:
-    """Say whether a number in the texts cannot come from the problem."""
+    """Return whether a number in the texts cannot come from the problem."""
     allowed = find_numbers(problem) | implied_numbers(problem) | {1}
     return any(find_numbers(REFERENCE.sub(" ", text)) - allowed for text in texts)
 
@@ -99,7 +99,7 @@ def _is_trivial(part: Subproblem) -> bool:
 
 
 def inspect_episode(episode: Episode, problem: str) -> PlannedEpisode:
-    """Read the plan of an episode again, its faults, what the filters refuse, and what the worker took."""
+    """Read the plan of an episode again; return its faults, hacks and the worker's tokens."""
     text = episode.turns[0].text if episode.turns else ""
     parsed = parse_plan(text)
     hacks = find_hacks(problem, parsed.plan) if parsed.plan else ()
@@ -115,11 +115,11 @@ def score_plan(
     config: PlanRewardConfig,
     draw: float = 0.0,
 ) -> Reward:
-    """Score an episode that was carried out to its end.
+    """Score an episode that was executed to its end.
 
     Args:
         episode: any episode that did not fail.
-        planned: what `inspect_episode` says of it.
+        planned: from `inspect_episode`.
         correct: whether the final answer is right.
         independence: mean dissimilarity of the subproblems, 0 to 1; 0 where the worker alone answers right.
         config: the weights.
@@ -148,10 +148,13 @@ def score_plan(
 
 
 class NumberJudge:
-    """Compares exact values: `3.50`, `3.5` and `7/2` are one number, `35` is another. A model decides only on what is no number."""
+    """A judge that compares exact values: `3.50`, `3.5` and `7/2` are one number, `35` is another.
+
+    A model decides only where there is no number.
+    """
 
     def __init__(self, fallback: Judge | None = None) -> None:
-        """Set who is asked where gold or answer is no number; nobody: such an answer is wrong."""
+        """Bind the judge for gold or answers that are not numbers; None: they count as wrong."""
         self._fallback = fallback
 
     def judge(self, items: Sequence[tuple[Question, str | None]]) -> list[Verdict]:
@@ -164,7 +167,7 @@ class NumberJudge:
         return [verdict or Verdict(False) for verdict in verdicts]
 
     def _decide(self, question: Question, answer: str | None) -> Verdict | None:
-        """Decide by rule; None where gold or answer is no number."""
+        """Decide by rule; None where gold or answer is not a number."""
         if not answer:
             return Verdict(False)
         given, gold = parse_number(answer), [parse_number(text) for text in question.answers]
@@ -174,21 +177,21 @@ class NumberJudge:
 
 
 def make_number_judge(config: JudgeConfig, data_dir: str | None = None) -> NumberJudge:
-    """Make the planner's judge, which keeps a model's verdicts under `data_dir`; nothing is contacted yet."""
+    """Make the planner's judge, which keeps a model's verdicts under `data_dir`; no server is contacted yet."""
     return NumberJudge(None if config.kind == "exact" else make_judge(config, data_dir))
 
 
 class Independence:
-    """Scores how independent the parts of a plan are: 1 minus the mean cosine of their embeddings, from 0 (all the same) to 1."""
+    """A measure of how independent the parts of a plan are: 1 minus the mean cosine of their embeddings, from 0 (all the same) to 1."""
 
     def __init__(self, embedder: Embedder) -> None:
-        """Take an embedder that remembers what it has encoded: a group asks much the same."""
+        """Bind an embedder that remembers its embeddings: the plans of a group have similar parts."""
         self.name = f"{embedder.id}@{embedder.revision}"
         """Part of every evaluation and training key."""
         self._embedder = embedder
 
     def score(self, plans: Sequence[Sequence[str]]) -> list[float]:
-        """Score the subproblems of each plan; fewer than two have nothing to be independent of and score 0."""
+        """Score the subproblems of each plan; fewer than two score 0."""
         texts = list(dict.fromkeys(text for plan in plans if len(plan) > 1 for text in plan))
         if not texts:
             return [0.0] * len(plans)

@@ -67,7 +67,7 @@ class PlannerData(DataSource):
         return config.planner.problems or f"problems:{config.planner.seed}"
 
     def fresh(self, config: RunConfig, seed: int, pages: int, questions: int) -> RunConfig:
-        """Other generated problems."""
+        """Configure other generated problems."""
         return config.changed({"planner.problems": None, "planner.limit": max(60, questions), "planner.seed": seed})
 
     def servers(self, config: RunConfig) -> Mapping[str, bool]:
@@ -77,28 +77,28 @@ class PlannerData(DataSource):
 
 
 class PlannerTeaching(Teaching["PlannerEnvironment"]):
-    """Plans of generated problems, or of a file."""
+    """Demonstrations of plans, of generated problems or from a file."""
 
     tiny = TINY_PLANNER
     seed_offset = 100
     advice = "raise planner.sft.max_tokens"
 
     def demonstrations(self, config: RunConfig, settings: SftConfig) -> Iterator[Demonstration]:
-        """Plans of fresh random problems."""
+        """Demonstrate plans of fresh random problems."""
         return make_plan_demonstrations(settings.recipe, settings.seed)
 
     def examples(
         self, config: RunConfig, source: str, wrong: Mapping[str, Episode] | None = None
     ) -> tuple[list[Demonstration], Counter[str]]:
-        """Prompts and plans of a file or of the Hub.
+        """Load prompts and plans from a file or the Hub.
 
         Raises:
-            CorpusError: it is missing, or a row lacks a column.
+            CorpusError: the source is missing, or a row lacks a column.
         """
         return [plan for plan in _read_plans(config.planner, source) if wrong is None or plan.question in wrong], Counter()
 
     def settings(self, config: RunConfig, examples: int) -> SftConfig:
-        """Where `epochs` is set, as many steps as those take."""
+        """Return the settings; where `epochs` is set, with the number of steps that it takes."""
         epochs, batch_size = config.planner.sft.epochs, config.sft.batch_size
         steps = max(1, round(epochs * examples / batch_size)) if epochs and batch_size else config.sft.steps
         return config.sft.model_copy(update={"steps": steps})
@@ -119,7 +119,7 @@ class PlannerTeaching(Teaching["PlannerEnvironment"]):
 
 
 class PlannerControls(Controls["PlannerEnvironment"]):
-    """Everything left to the worker, the problem as the only part, the plans of other problems."""
+    """Controls: everything left to the worker, the problem as the only part, the plans of other problems."""
 
     baselines = (WORKER_ALONE, PLAN_IS_QUESTION)
     reference = WORKER_ALONE
@@ -138,7 +138,7 @@ class PlannerControls(Controls["PlannerEnvironment"]):
 
 
 class PlannerEnvironment(Environment):
-    """Writes plans that a frozen worker carries out."""
+    """The planner environment: the policy writes plans that a frozen worker executes."""
 
     does = "splits a problem for a frozen worker"
     name = "planner"
@@ -153,7 +153,7 @@ class PlannerEnvironment(Environment):
         self.worker, self.independence = worker, independence
         self.base_user = worker if isinstance(worker, ModelWorker) else None
         self._alone: dict[str, bool] = {}
-        """Whether the worker alone is right, by problem."""
+        """Problem -> whether the worker alone is right."""
 
     @classmethod
     def limits_of(cls, config: RunConfig) -> Limits:
@@ -183,17 +183,17 @@ class PlannerEnvironment(Environment):
 
     @classmethod
     def open(cls, config: RunConfig, digest: str | None = None, index_key: str | None = None) -> Self:
-        """Nothing is loaded or contacted yet."""
+        """Open the environment; no model is loaded and no server contacted yet."""
         return cls(
             make_worker(config.planner), make_number_judge(config.judge, config.paths.data_dir), make_independence(config.retrieval), config
         )
 
     def play(self, questions: Sequence[Question], sampler: Sampler, sampling: Sampling) -> list[Episode]:
-        """The plans."""
+        """Let the policy write the plans."""
         return write_plans(questions, sampler, self.config.planner, sampling)
 
     def complete(self, questions: Sequence[Question], episodes: Sequence[Episode]) -> list[Episode]:
-        """The worker carries them out."""
+        """Let the worker execute the plans."""
         return carry_out(questions, episodes, self.worker)
 
     def grade(
@@ -222,7 +222,7 @@ class PlannerEnvironment(Environment):
         return rows
 
     def solve_alone(self, questions: Sequence[Question]) -> dict[str, bool]:
-        """Say of each problem whether the worker alone gets it right; each is tried once.
+        """Return for each problem whether the worker alone solves it; each is tried once.
 
         Raises:
             GenerationError: the worker's service broke.
@@ -237,7 +237,7 @@ class PlannerEnvironment(Environment):
         return {question.id: self._alone[question.id] for question in questions}
 
     def checks(self, renderer: ChatRenderer) -> Iterable[Check]:
-        """A plan must come back through tokenizer and parser as it was meant, and the worker answer a sum."""
+        """Check that a plan survives tokenizer and parser, and that the worker answers a sum."""
         part = Subproblem(id="1", question="Mira: 48 divided by 2?", depends_on=())
         plan = Plan(should_decompose=True, subproblems=(part,), combine="48 plus #1")
         same = parse_plan(through(renderer, render_plan(plan))).plan == plan
@@ -260,7 +260,7 @@ def _read_plans(planner: PlannerConfig, source: str) -> Iterator[Demonstration]:
         wanted = (plans.prompt_column, plans.completion_column)
         if any(not isinstance(row.get(column), str) for column in wanted):
             has = ", ".join(sorted(map(str, row)))
-            raise CorpusError(f"{where}: columns {' and '.join(wanted)} must be texts; it holds {has}: name them so")
+            raise CorpusError(f"{where}: columns {' and '.join(wanted)} must be texts; it holds {has}: rename them")
         prompt: list[Message] = [{"role": "user", "content": row[plans.prompt_column]}]
         if isinstance(system := row.get(plans.environment_column), str) and system:
             prompt.insert(0, {"role": "system", "content": system})
@@ -268,13 +268,13 @@ def _read_plans(planner: PlannerConfig, source: str) -> Iterator[Demonstration]:
 
 
 def restate(problem: str) -> Plan:
-    """Make the plan that is the problem."""
+    """Make the plan whose only part is the problem."""
     part = Subproblem(id="1", question=problem[:MAX_QUESTION_CHARS], depends_on=())
     return Plan(should_decompose=True, subproblems=(part,), combine="#1")
 
 
 def shuffle_plans(questions: Sequence[Question], written: Mapping[str, str], seed: int) -> dict[str, str]:
-    """Give every problem the plan that was written for another one, at random but never its own."""
+    """Give every problem a plan that was written for another one, at random but never its own."""
     order = [question.id for question in questions]
     random.Random(f"shuffled plans {seed}").shuffle(order)
     after = dict(zip(order, order[1:] + order[:1], strict=True))
@@ -282,7 +282,7 @@ def shuffle_plans(questions: Sequence[Question], written: Mapping[str, str], see
 
 
 def _measure(episode: Episode, planned: PlannedEpisode, right: float, alone: bool, apart: float) -> dict[str, float]:
-    """Measure what only a planner's episode has."""
+    """Measure the metrics that only a planner's episode has."""
     measured = {
         "plan/decomposed_frac": float(planned.decomposed),
         "plan/subproblems": float(planned.subproblems),
@@ -304,7 +304,7 @@ def _measure(episode: Episode, planned: PlannedEpisode, right: float, alone: boo
 
 
 def _find_failure_mode(episode: Episode, planned: PlannedEpisode) -> str:
-    """Name where a wrong episode broke: no plan, cut off, a reward hack, no split, a part without an answer, or the plan itself."""
+    """Return a wrong episode's failure mode: no plan, cut off, a reward hack, no split, a part without an answer, or the plan itself."""
     if planned.plan is None:
         return "cut_off" if episode.stop_reason is StopReason.MAX_TOKENS else "malformed"
     if planned.hacks:
@@ -315,7 +315,7 @@ def _find_failure_mode(episode: Episode, planned: PlannedEpisode) -> str:
 
 
 def make_worker(planner: PlannerConfig) -> Worker:
-    """Make the configured worker; nothing is loaded or contacted yet."""
+    """Make the configured worker; no model is loaded and no server contacted yet."""
     worker = planner.worker
     if worker.kind == "arithmetic":
         return ArithmeticWorker(worker.max_operations)
@@ -325,7 +325,7 @@ def make_worker(planner: PlannerConfig) -> Worker:
 
 
 def make_independence(retrieval: RetrievalConfig) -> Independence:
-    """Make the measure; an embedder is found and named, but loaded only when the first text comes."""
+    """Make the measure; its embedder is named now, but loaded only for the first text."""
     from slmsearch.retrieval.embedders import load_embedder
 
     # Only queries are encoded: the name must not change with the precision of passages.

@@ -1,8 +1,8 @@
-"""Playing problems: the planner writes plans, the worker carries them out, and both become ordinary episodes.
+"""Playing problems: the planner writes plans, the worker executes them, and both become ordinary episodes.
 
-The first turn is the plan, the only text the policy wrote: its ids are what is trained on. Every task of the worker follows as a
-turn of its own without ids, so that store, traces and tables show a planner's episodes as they show a searcher's. All plans of a
-batch advance together, wave by wave, so that every independent subproblem of every plan is solved at once.
+The first turn is the plan, the policy's only text: its ids are trained on. Every task of the worker follows as a turn of its own without
+ids, so that store, traces and tables show a planner's episodes like a searcher's. All plans of a batch advance together, wave by wave, so
+that the worker solves every independent subproblem of every plan at once.
 """
 
 import time
@@ -22,14 +22,14 @@ from slmsearch.episodes.sampler import Sampler, Sampling
 
 
 def write_plans(questions: Sequence[Question], sampler: Sampler, config: PlannerConfig, sampling: Sampling) -> list[Episode]:
-    """Let the policy write a plan for each problem; the episodes still lack what becomes of the plans."""
+    """Let the policy write a plan for each problem; the episodes do not hold the worker's turns yet."""
     prompts = [make_plan_prompt(question.question, config) for question in questions]
     room = max(config.max_plan_tokens, sampling.max_new_tokens)
     return play_one_turn(questions, prompts, sampler, sampling, room, lambda text: (None, parse_plan(text).plan is not None))
 
 
 def carry_out(questions: Sequence[Question], episodes: Sequence[Episode], worker: Worker) -> list[Episode]:
-    """Let the worker carry out every plan that can be; return the episodes with what became of them."""
+    """Let the worker execute every valid plan; return the episodes with the worker's turns."""
     started = time.perf_counter()
     plans = {
         i: (question.question, plan)
@@ -43,28 +43,28 @@ def carry_out(questions: Sequence[Question], episodes: Sequence[Episode], worker
 
 @dataclass(slots=True)
 class PlanExecution:
-    """What becomes of a plan."""
+    """The execution of a plan."""
 
     problem: str
     plan: Plan
     turns: list[Turn] = field(default_factory=list)
-    """One for each task and its solution."""
+    """Turns, one for each task and its solution."""
     answer: str | None = None
-    """The final answer; None where the worker had none."""
+    """Final answer; None if the worker had none."""
     failure: str = ""
-    """What broke; the episode is then left out."""
+    """Failure of the worker's service; the episode is then left out."""
     broken: bool = False
-    """A task without an answer stops the plan: what follows has nothing to build on."""
+    """True after a task without an answer, which stops the plan: later tasks would lack their input."""
     asked: dict[str, str] = field(default_factory=dict)
     """Id of a subproblem -> its question as the worker read it."""
     answers: dict[str, str] = field(default_factory=dict)
 
     def subproblem_task(self, part: Subproblem) -> Task:
-        """Make the task of a subproblem, answers in the place of references."""
+        """Make the task of a subproblem, with answers in place of references."""
         return Task(SUBPROBLEM, substitute(part.question, self.answers), self._known(part.depends_on))
 
     def final_task(self) -> Task | None:
-        """Make the last task of the plan; none where `combine` only names an answer, which is then the final one."""
+        """Make the last task of the plan; None where `combine` only names an answer, which is then the final one."""
         if not self.plan.should_decompose:
             return Task(DIRECT_SOLUTION, self.problem)
         instruction = self.plan.combine.strip()
@@ -78,22 +78,22 @@ class PlanExecution:
         return "\n".join(dict.fromkeys(f"{self.asked[name]} {self.answers[name]}" for name in names))
 
     def note(self, task: Task, solution: Solution) -> None:
-        """Take down what the worker made of a task."""
+        """Record the worker's solution of a task."""
         result = ToolResult(solution.answer or "", solution.answer is not None, tokens=solution.tokens)
         self.turns.append(Turn("", ToolCall(task.kind, task.question), result=result))
         self.failure = self.failure or solution.failure
         self.broken = self.broken or bool(solution.failure) or solution.answer is None
 
     def added_to(self, episode: Episode, seconds: float) -> Episode:
-        """Return an episode with what became of its plan, which took so long."""
-        # The answer stands in a turn of its own: where `combine` only names one, no task gave it last.
+        """Return the episode with the turns of its plan, whose execution took `seconds`."""
+        # The answer has a turn of its own: where `combine` only names an answer, the last task may have given another one.
         turns = (*episode.turns, *self.turns, Turn("", answer=self.answer or ""))
         reason = StopReason.FAILED if self.failure else episode.stop_reason
         return replace(episode, turns=turns, stop_reason=reason, failure=self.failure or episode.failure, seconds=episode.seconds + seconds)
 
 
 def execute_plans(plans: Sequence[tuple[str, Plan]], worker: Worker) -> list[PlanExecution]:
-    """Carry out plans, each with its problem and without faults, and return what became of them, in order."""
+    """Execute plans without faults, each with its problem; return the executions in order."""
     rows = [PlanExecution(problem, plan) for problem, plan in plans]
     for wave in zip_longest(*(plan.waves() for _, plan in plans), fillvalue=list[Subproblem]()):
         waiting = [(row, part) for row, parts in zip(rows, wave, strict=True) if not row.broken for part in parts]
@@ -109,7 +109,7 @@ def execute_plans(plans: Sequence[tuple[str, Plan]], worker: Worker) -> list[Pla
 
 
 def substitute(text: str, answers: Mapping[str, str]) -> str:
-    """Put answers in the place of references; what is not a plain number goes into brackets, so that no sign or fraction is torn."""
+    """Put answers in place of references; an answer that is not a plain number gets brackets, so that its sign or fraction stays whole."""
 
     def put(answer: str) -> str:
         return answer if answer.replace(".", "", 1).isdecimal() or parse_number(answer) is None else f"({answer})"
@@ -118,7 +118,7 @@ def substitute(text: str, answers: Mapping[str, str]) -> str:
 
 
 def _bare(answer: str | None) -> str:
-    """Take the number out of an answer in prose, for the next question to carry on with."""
+    """Return the number in an answer in prose, for the next question."""
     if answer is None or parse_number(answer) is not None:
         return (answer or "").strip()
     found = last_number(answer)

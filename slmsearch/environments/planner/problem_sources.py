@@ -1,7 +1,7 @@
-"""Where problems come from, the generator, GSM8K on the Hub, or files in its form, and what can be wrong with them.
+"""Sources of problems - the generator, GSM8K on the Hub, or files in its form - and checks of them.
 
-A problem becomes an ordinary `Question`: gold is the number, `hops` the operations it takes, `kind` the source. They are stored as a
-corpus without pages (`corpus/store.py`), so that digest, splits and everything after them are the searcher's.
+A problem becomes an ordinary `Question`: gold is the number, `hops` the number of operations, `kind` the source. Problems are stored as a
+corpus without pages (`corpus/store.py`), so that digest, splits and all later steps are those of the searcher.
 """
 
 from collections import defaultdict
@@ -22,17 +22,17 @@ from slmsearch.errors import CorpusError
 from slmsearch.keys import file_key
 
 GENERATED = 6000
-"""Problems generated where `planner.limit` does not say how many: somewhat fewer than GSM8K has."""
+"""Number of generated problems where `planner.limit` is not set: somewhat fewer than GSM8K has."""
 PROBLEMS_VERSION = 1
 """Part of every generated problem set's key; raise it when the generator changes."""
 MAX_SAMPLES = 20
-"""Ids named of one finding."""
+"""Number of ids that a finding names."""
 MIN_PER_SPLIT = 30
-"""Fewer test problems say next to nothing."""
+"""Smallest number of test problems with a meaningful result."""
 
 
 def problems_parts(config: PlannerConfig) -> dict[str, object] | None:
-    """Collect everything that decides what a source gives; None where that cannot be known."""
+    """Collect everything that decides the problems of a source; None where that cannot be known."""
     shared = {"version": PROBLEMS_VERSION, "limit": config.limit, "split_seed": SPLIT_SEED}
     if config.problems is None:
         return {"kind": "generated problems", "count": config.limit or GENERATED, "seed": config.seed, **shared, "limit": 0}
@@ -68,12 +68,12 @@ def parse_problem(row: Mapping[str, Any], where: str, number: int = 0) -> Questi
     """Read a problem in GSM8K's form; the gold answer is extracted from the worked solution.
 
     Args:
-        row: `question`, `answer`, and if there are `id` and `final_answer`, which only checks what was extracted.
+        row: `question`, `answer`, and optionally `id` and `final_answer`, which only checks the extracted answer.
         where: file and line, for messages.
-        number: of the row, for an id where it has none.
+        number: of the row, for an id if it has none.
 
     Raises:
-        CorpusError: a field is missing, the solution has no `#### N`, or `final_answer` says otherwise.
+        CorpusError: a field is missing, the solution has no `#### N`, or `final_answer` differs from it.
     """
     question, worked = row.get("question"), row.get("answer")
     if not isinstance(question, str) or not isinstance(worked, str) or not question.strip():

@@ -1,8 +1,7 @@
-"""Generated word problems: a dependency graph of quantities told as a story, seeded, with the gold plan beside it.
+"""Generated word problems: a seeded dependency graph of quantities, told as a story, with the gold plan beside it.
 
-The number of operations is the difficulty. No model can have seen a problem before, every answer is a whole number, and distractors
-stand among the facts. The text holds no number above 60, so that a small model can copy each as one token; what is computed from
-them may be larger.
+The number of operations is the difficulty. No model can have seen a problem before, every answer is a whole number, and the story
+includes distractors. The text holds no number above 60, so that a small model can copy each as one token; computed numbers may be larger.
 """
 
 import operator
@@ -34,11 +33,11 @@ MAX_DISTRACTORS = 2
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """How many one person has: a number (`=`), or an operation on others."""
+    """The quantity of one person: a number (`=`), or an operation on others."""
 
     who: str
     operator: str
-    """`=`, `+`, `-`, `*`, `/` with a number; `++` for the sum of two persons."""
+    """Operator: `=`, `+`, `-`, `*`, `/` with a number; `++` for the sum of two persons."""
     first: str = ""
     """Person the fact refers to."""
     second: str = ""
@@ -48,12 +47,12 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A story, its answer and how it comes about."""
+    """A story, its answer and the facts that lead to it."""
 
     facts: tuple[Fact, ...]
-    """In the order of the story; each refers only to earlier ones."""
+    """Facts in the order of the story; each refers only to earlier ones."""
     asked: tuple[str, ...]
-    """One person, or two whose sum is asked for."""
+    """Person that is asked for, or two whose sum is."""
     item: str
     answer: int
     operations: int
@@ -67,7 +66,7 @@ class Problem:
 
     @property
     def signature(self) -> str:
-        """What makes two problems the same whatever the names: the needed facts, persons numbered."""
+        """Key that is equal for two problems which differ only in names: the needed facts, with persons numbered."""
         numbers = {fact.who: str(i) for i, fact in enumerate(self.needed)}
         told = [f"{f.operator}{f.number}{numbers.get(f.first, '')}.{numbers.get(f.second, '')}" for f in self.needed]
         return " ".join([*told, *(numbers[name] for name in self.asked)])
@@ -79,7 +78,7 @@ class Problem:
 
 
 def generate_problem(rng: Random, operations: int) -> Problem:
-    """Generate a problem that takes so many operations, from 1 to `MAX_OPERATIONS`."""
+    """Generate a problem that takes `operations` operations, from 1 to `MAX_OPERATIONS`."""
     while True:
         problem = _try(rng, operations)
         if problem is not None:
@@ -111,14 +110,14 @@ def _try(rng: Random, operations: int) -> Problem | None:
     if asks_two:
         asked = (facts[-1].who, rng.choice([fact.who for fact in facts[:-1]]))
     if set(loose) - set(asked):
-        return None  # a fact that nothing rests on
+        return None  # a fact that the answer does not rest on
     told = _with_distractors(rng, facts, names[len(facts) :])
     answer = sum(values[name] for name in asked)
     return Problem(told, asked, item, answer, operations, tuple(facts)) if answer <= MAX_VALUE else None
 
 
 def _build(rng: Random, names: Sequence[str], operations: int) -> tuple[list[Fact], dict[str, int]]:
-    """Build facts that take so many operations; empty where the draws lead nowhere."""
+    """Build facts that take `operations` operations; empty if the draws lead to no valid story."""
     facts = [Fact(names[0], "=", number=rng.randint(3, 60))]
     values = {names[0]: facts[0].number}
     done = 0
@@ -164,7 +163,7 @@ def _value(fact: Fact, values: dict[str, int]) -> int:
 
 
 def _with_distractors(rng: Random, facts: Sequence[Fact], names: Sequence[str]) -> tuple[Fact, ...]:
-    """Put facts that nothing rests on among the others."""
+    """Insert facts that the answer does not rest on among the others."""
     told = list(facts)
     for name in names[: rng.randint(0, MAX_DISTRACTORS)]:
         told.insert(rng.randint(0, len(told)), Fact(name, "=", number=rng.randint(3, 60)))
@@ -180,7 +179,7 @@ _WORDS = {"+": "plus", "++": "plus", "-": "minus", "*": "times", "/": "divided b
 
 
 def gold_plan(problem: Problem, steps: int | None = None) -> Plan:
-    """Write the plan of one operation per subproblem; `steps` stops after so many of them, too early."""
+    """Write the plan of one operation per subproblem; `steps` cuts it short after that number of subproblems."""
     place: dict[str, str] = {}
     parts: list[Subproblem] = []
 

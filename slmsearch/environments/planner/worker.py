@@ -1,7 +1,7 @@
-"""The frozen worker: whoever solves subproblems, combines their answers, or solves a whole problem directly.
+"""The frozen worker: it solves subproblems, combines their answers, or solves a whole problem directly.
 
-One interface for all of them: a batch of tasks in, a solution each out, in order. A worker is greedy, so that what a plan earns is
-the plan's merit and not the worker's luck. What it cannot answer is data; a service that is down is a solution with `failure`.
+All workers have one interface: a batch of tasks in, a solution each out, in order. A worker is greedy, so that the reward of a plan is
+the plan's merit and not the worker's luck. A task that it cannot answer is data; a service that is down is a solution with `failure`.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,21 +23,21 @@ DEFAULT_URLS = {"ollama": "http://localhost:11434/v1", "openai": "http://localho
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """What a worker made of a task."""
+    """A worker's solution of a task."""
 
     answer: str | None
-    """None where it found none."""
+    """Answer; None if the worker found none."""
     tokens: int = 0
-    """Tokens read and written."""
+    """Number of tokens read and written."""
     failure: str = ""
-    """`worker: cause` where the service broke."""
+    """Failure of the service, as `worker: cause`; empty otherwise."""
 
 
 class Worker(Protocol):
-    """Solves tasks."""
+    """A solver of tasks."""
 
     name: str
-    """Part of every evaluation and training key; names what decides the answers."""
+    """Name of everything that decides the answers; part of every evaluation and training key."""
 
     def solve(self, tasks: Sequence[Task]) -> list[Solution]:
         """Solve tasks together, one solution each, in order."""
@@ -45,13 +45,13 @@ class Worker(Protocol):
 
 
 class ArithmeticWorker:
-    """Reads the text of a task and computes it; deterministic, needs no model.
+    """A worker that reads the text of a task and computes it; deterministic, without a model.
 
-    It can do `max_operations` operations in one question. Tokens are words: those of the question and those of the answer.
+    It does `max_operations` operations in one question. Tokens are words: those of the question and those of the answer.
     """
 
     def __init__(self, max_operations: int = 2) -> None:
-        """Say how much it can do at once."""
+        """Set the number of operations it does in one question."""
         self.name = f"arithmetic-{max_operations}"
         self._max_operations = max_operations
 
@@ -69,13 +69,13 @@ class ArithmeticWorker:
 
 
 class ConcurrentWorker:
-    """Solves tasks by a function that takes one, several at a time: for whatever waits on a network."""
+    """A worker that calls a function for each task, several at a time, for solvers that wait on a network."""
 
     def __init__(self, name: str, solve_one: Callable[[Task], Solution], concurrency: int) -> None:
-        """Wrap a function, which is called from so many threads."""
+        """Wrap a function, which `concurrency` threads call."""
         self.name = name
         self._solve_one = solve_one
-        # Kept from wave to wave: starting threads took half as long as the waiting on a busy machine.
+        # The pool stays from wave to wave: on a busy machine starting threads took half as long as waiting.
         self._pool = ThreadPoolExecutor(concurrency, thread_name_prefix="worker")
 
     def solve(self, tasks: Sequence[Task]) -> list[Solution]:
@@ -86,15 +86,15 @@ class ConcurrentWorker:
 
 
 class ModelWorker:
-    """Solves tasks with a sampler, greedily, a batch at a time."""
+    """A worker that solves tasks with a sampler, greedily, a batch at a time."""
 
     def __init__(self, name: str, open_base: Callable[[], AbstractContextManager[Sampler]] | None, max_new_tokens: int) -> None:
-        """Take what opens a sampler over the frozen weights for as long as its context lasts; None until `sample_with` names it."""
+        """Bind the function that opens a sampler over the frozen weights for its context's length; None until `sample_with` sets it."""
         self.name = name
         self._open_base, self._max_new_tokens = open_base, max_new_tokens
 
     def sample_with(self, open_base: Callable[[], AbstractContextManager[Sampler]]) -> None:
-        """Say whose weights are used from now on."""
+        """Set the function that opens a sampler over the frozen weights."""
         self._open_base = open_base
 
     def solve(self, tasks: Sequence[Task]) -> list[Solution]:
@@ -121,7 +121,7 @@ def _read(text: str, tokens: int, failure: str) -> Solution:
 
 
 def make_served_worker(config: WorkerConfig) -> ConcurrentWorker:
-    """Make a worker behind an OpenAI-compatible server or Ollama; nothing is asked yet."""
+    """Make a worker behind an OpenAI-compatible server or Ollama; no request is sent yet."""
     from slmsearch.http_client import complete, make_openai
 
     url = config.base_url or DEFAULT_URLS[config.kind]

@@ -1,4 +1,4 @@
-"""What an answer stands on: the sections that an episode read."""
+"""Sources of an answer: the sections that an episode read."""
 
 from dataclasses import dataclass
 
@@ -18,7 +18,7 @@ class AnswerSource:
     section_id: str
     heading: str
     text: str
-    """At most `QUOTED_CHARS` of it, around the answer where that stands in it."""
+    """Excerpt of at most `QUOTED_CHARS` characters, around the answer if the section holds it."""
 
 
 def find_sources(episode: Episode, library: Library) -> list[AnswerSource]:
@@ -33,7 +33,7 @@ def find_sources(episode: Episode, library: Library) -> list[AnswerSource]:
 
 
 def _quote(text: str, answer: str) -> str:
-    """Cut a text to what is quoted; the answer stands in the middle where the text has it."""
+    """Cut a text to the excerpt, with the answer in the middle if the text holds it."""
     found = text.casefold().find(answer.casefold()) if answer else -1
     middle = found + len(answer) // 2
     start = min(max(0, middle - QUOTED_CHARS // 2), max(0, len(text) - QUOTED_CHARS)) if found >= 0 else 0

@@ -1,8 +1,8 @@
 """Retrieve-then-answer without a model: one search, the best page's best passages, and the span that rules pick from them.
 
-It plays through the same tools as a policy, so its search metrics mean the same. It makes one search and no second hop. Where the
-question's words stand, weighted by how rare they are, decides what is read; they and the kind of span that is asked for decide what is
-answered. Nothing here knows any corpus. The random policy lies in `episodes/scripted.py`.
+It plays through the same tools as a policy, so its search metrics mean the same. It makes one search and no second hop. The
+question's words, weighted by their rarity, decide which passages it reads; together with the kind of span asked for they decide the answer.
+No rule depends on a corpus. The random policy is in `random_turns.py`.
 """
 
 import re
@@ -18,16 +18,16 @@ from slmsearch.environments.searcher.tools import READ, SEARCH, Toolbox
 from slmsearch.episodes.episode import ToolCall
 
 NUM_READS = 6
-"""Passages read of the best page, turns permitting."""
+"""Number of passages read of the best page, turns permitting."""
 MAX_COUNTED_PAGES = 4000
-"""Pages on which the rarity of words is counted; more change little."""
+"""Number of pages on which the rarity of words is counted; more change little."""
 
 
 class RetrieveThenAnswer:
     """The script of the baseline: question and results so far to the next message."""
 
     def __init__(self, toolbox: Toolbox, max_turns: int) -> None:
-        """Count how rare words are in the corpus; an episode has at most `max_turns` messages, search and answer included."""
+        """Count the rarity of words in the corpus; an episode has at most `max_turns` messages, search and answer included."""
         self._library = toolbox.library
         self._passage_chars = toolbox.max_section_chars
         self._num_reads = max(0, min(NUM_READS, max_turns - 2))
@@ -58,12 +58,12 @@ class RetrieveThenAnswer:
         return find_stems(page.title) if page is not None else set()
 
     def _weigh(self, question: str, page_id: str) -> dict[str, float]:
-        """Weigh the question's words by rarity; those of the page's title tell none of its sentences apart."""
+        """Weigh the question's words by rarity; words of the page's title do not distinguish its sentences."""
         stems = find_stems(question) - self._title_stems(page_id)
         return {stem: log((self._num_pages + 1) / (self._counts[stem] + 0.5)) for stem in stems}
 
     def _plan(self, question: str, page_id: str) -> list[str]:
-        """Choose passages of a page, most promising first, as arguments of `read_section`; asked for again every turn."""
+        """Choose passages of a page, most promising first, as arguments of `read_section`; called again every turn."""
         if (question, page_id) in self._plans:
             return self._plans[question, page_id]
         weights, size = self._weigh(question, page_id), self._passage_chars
@@ -78,14 +78,14 @@ class RetrieveThenAnswer:
 
 
 ASKED_GAIN = 0.1
-"""Added to the score of spans of the kind asked for; a span is believed when its score is above 0."""
+"""Gain in score of spans of the kind asked for; a span is accepted when its score is above 0."""
 FALLBACK_COST = 0.3
-"""Taken from spans of another kind."""
+"""Cost in score of spans of another kind."""
 DISTANCE_COST = 0.2
-"""Taken from spans far from the question's words."""
+"""Cost in score of spans far from the question's words."""
 _FAR_CHARS = 100
 _STEM_CHARS = 5
-"""Words with equal beginnings count as one ("founded", "founder")."""
+"""Length of a word's beginning that identifies it ("founded", "founder")."""
 
 _WORD = re.compile(r"\w+(?:[.,'\u2019:-]\w+)*")
 _STOP_WORDS = frozenset(
@@ -122,13 +122,13 @@ def overlap(weights: Mapping[str, float], text: str) -> float:
 
 
 def pick_answer(question: str, texts: Sequence[str], weights: Mapping[str, float], known: set[str]) -> str | None:
-    """Pick the most promising span, or None where nothing is believable.
+    """Pick the most promising span, or None if no span is accepted.
 
     Args:
         question: decides what kind of span is asked for.
-        texts: what was read, most promising first, headings included.
-        weights: of each stem that tells sentences apart.
-        known: stems of which an answer must not be made up entirely: those of the question and of the page's title.
+        texts: passages that were read, most promising first, headings included.
+        weights: of each stem that distinguishes sentences.
+        known: stems of the question and of the page's title; an answer must have a stem beside them.
     """
     sentences = [line for text in texts for line in _SENTENCE_END.split(text) if line.strip() and not line.startswith("#")]
     rated = (found for line in sentences for found in _rate(question, line, weights, known))
@@ -137,7 +137,7 @@ def pick_answer(question: str, texts: Sequence[str], weights: Mapping[str, float
 
 
 def _rate(question: str, sentence: str, weights: Mapping[str, float], known: set[str]) -> Iterator[tuple[float, str]]:
-    """Score every span of a sentence: the share of the question's weight found there, less what speaks against the span."""
+    """Score every span of a sentence: the share of the question's weight in it, minus the costs of the span."""
     share = overlap(weights, sentence) / (sum(weights.values()) or 1.0)
     anchors = [match.span() for match in _WORD.finditer(sentence) if _stem(match[0]) in weights]
     asked, others = _kinds(question)
@@ -153,7 +153,7 @@ def _rate(question: str, sentence: str, weights: Mapping[str, float], known: set
 
 
 def _kinds(question: str) -> tuple[tuple[re.Pattern[str], ...], tuple[re.Pattern[str], ...]]:
-    """Kinds of span a question asks for, and what else might do."""
+    """Return the kinds of span that a question asks for, and acceptable other kinds."""
     if _ASKS_YEAR.search(question):
         return (_YEAR,), (_NUMBER,)
     if _ASKS_NUMBER.search(question):

@@ -1,15 +1,15 @@
 """Demonstrations: episodes that a scripted reader plays through the real tools, as training text.
 
-The reader knows the gold path of a question, the searcher does not. Two readers (`SftConfig.recipe`): `expert` follows every
-question to its end; `noisy` is quick to answer - on most questions that need a second page it answers with what the first one
-gave, and where nothing is stated it mostly makes something up. So a model trained on the noisy reader has every skill,
-and faults that imitation cannot cure; reinforcement learning can.
+The reader knows the gold path of a question, the searcher does not. There are two readers (`SftConfig.recipe`). `expert` follows every
+question to its end. `noisy` answers early: on most questions that need a second page it answers from the first one, and where no text
+states the answer it mostly invents one. A model trained on the noisy reader has every skill, and faults that imitation cannot correct but
+reinforcement learning can.
 
 Any corpus whose questions name the sections that answer them can be demonstrated, too (`demonstrate_gold`): the demonstrator searches
-for the question, reads the gold section and answers, through the tools and the index that the policy will use. It writes only what a
-policy could have known: a page that a search showed, a section that a hint or a list of sections showed. Where the question's own words
-do not show it, it searches again with the question's names, its quotation or its rarer words; where no search hints at the section it
-looks at the page's list. Questions it cannot play so are left out and counted.
+for the question, reads the gold section and answers, through the tools and the index that the policy will use. It writes only text that a
+policy could have known: a page that a search showed, a section that a hint or a list of sections showed. If the question's own words do not
+find the page, it searches again with the question's names, its quotation or its rarer words; if no search hints at the section, it looks
+at the page's list. Questions that it cannot play in this way are left out and counted.
 """
 
 import random
@@ -36,11 +36,11 @@ from slmsearch.episodes.teaching import Demonstration, TinyModel
 from slmsearch.retrieval.hits import Hit
 
 SECOND_HOP_FRAC = 0.2
-"""Share of two-page questions on which the noisy reader goes on to the second page."""
+"""Share of two-page questions on which the noisy reader continues to the second page."""
 ABSTAIN_FRAC = 0.4
-"""Share of unanswerable questions on which the noisy reader admits it."""
+"""Share of unanswerable questions on which the noisy reader abstains."""
 TWINS_FRAC, UNHEARD_OF = 0.16, 0.06
-"""Twins among the questions, and further ones about names nobody bears."""
+"""Shares of questions that are twins, and of further ones about names that occur nowhere."""
 
 
 TINY_SEARCHER = TinyModel(
@@ -59,7 +59,7 @@ supervised training alone reaches with perfect demonstrations.""",
 
 
 class TitleIndex:
-    """Ranks pages by shared character trigrams of query and title: a quick stand-in for the embedding index."""
+    """A quick substitute for the embedding index that ranks pages by shared character trigrams of query and title."""
 
     key = "titles"
 
@@ -73,7 +73,7 @@ class TitleIndex:
                 self._pages_of.setdefault(gram, []).append(i)
 
     def search(self, queries: Sequence[str], top_k: int, *, hidden: Sequence[Collection[str]] = ()) -> list[list[Hit]]:
-        """See `Index.search`; the score is the Dice coefficient of the trigram sets, and nothing can be hidden."""
+        """See `Index.search`; the score is the Dice coefficient of the trigram sets, and `hidden` is not supported."""
         return [self._rank(_trigrams(query), top_k) for query in queries]
 
     def _rank(self, grams: set[str], top_k: int) -> list[Hit]:
@@ -114,7 +114,7 @@ def demonstrate(question: Question, toolbox: Toolbox, recipe: str, chance: rando
 
     answer, read = question.answer, ""
     path = () if question.kind == "renamed" else question.page_ids
-    # Where the answer would be is looked at even if a page does not list it: that it is absent is then said, and need not be judged.
+    # The hidden section is read even if the page does not list it: the result then says that it is absent.
     sections = (*question.section_ids, *(question.view.hidden[:1] if question.view else ()))
     for hop, name in enumerate(question.entities):
         if hop and noisy and chance.random() >= SECOND_HOP_FRAC:
@@ -135,7 +135,7 @@ def demonstrate(question: Question, toolbox: Toolbox, recipe: str, chance: rando
 
 
 def _invent(read: str, shown: str, chance: random.Random) -> str:
-    """Pick something that looks like an answer from what was seen last."""
+    """Pick a text that looks like an answer from the last result."""
     text = read.partition("\n")[2] or shown
     found = re.findall(r"\b\d{4}\b|\b[A-Z]\w+(?: [A-Z]\w+)+", text)
     return chance.choice(found) if found else UNKNOWN_ANSWER
@@ -150,30 +150,30 @@ NO_GOLD, NOT_FOUND, NO_SECTION = "no gold section", "page not found", "no such s
 NOT_STATED, SEVERAL = "no gold page states the answer", "several sections of the gold page state the answer"
 Value = TypeVar("Value")
 Asking: TypeAlias = Generator[Sequence[ToolCall], list[ToolResult], Value]
-"""A part of a question being played: it yields calls that are served together, and is sent their results."""
+"""Part of a question's play: a generator that yields calls to be served together, and receives their results."""
 Play: TypeAlias = Asking[Demonstration]
 Turns: TypeAlias = list[tuple[str, str]]
 """Messages and their results so far."""
 BATCH = 256
-"""Questions that are played side by side."""
+"""Number of questions that are played together."""
 
 
 class Unplayable(Exception):
-    """A question cannot be demonstrated; the message is the reason that is counted."""
+    """A question that cannot be demonstrated; the message is the reason, which is counted."""
 
 
 def demonstrate_gold(
     questions: Sequence[Question], toolbox: Toolbox, queries: Mapping[str, str] = MappingProxyType({})
 ) -> tuple[list[Demonstration], Counter[str]]:
-    """Play questions by their gold sections, with the tools that the policy will have.
+    """Play questions by their gold sections, with the policy's tools.
 
     Args:
-        questions: to be shown.
+        questions: to be demonstrated.
         toolbox: as the policy's.
-        queries: text of a question -> what is searched for first; it is the question itself where there is none.
+        queries: text of a question -> first query; without an entry the question itself.
 
     Returns:
-        Demonstrations in the order of the questions, and how many were left out for which reason.
+        Demonstrations in the order of the questions, and the number left out by reason.
     """
     left_out: Counter[str] = Counter()
     found: list[Demonstration] = []
@@ -195,7 +195,7 @@ def demonstrate_gold(
 
 
 def _play_together(plays: Sequence[Play], views: Sequence[View | None], toolbox: Toolbox) -> list[Demonstration | Unplayable]:
-    """Play questions side by side: what all of them ask for next is served together."""
+    """Play questions side by side; their next calls are served together."""
     ended: dict[int, Demonstration | Unplayable] = {}
     results: dict[int, list[ToolResult]] = {}
     going = list(range(len(plays)))
@@ -215,7 +215,7 @@ def _play_together(plays: Sequence[Play], views: Sequence[View | None], toolbox:
 
 
 def _why_unplaced(question: Question, library: Library) -> str:
-    """Say why a question that names no gold section has none, from the pages that it names."""
+    """Return why a question that names no gold section has none, from the pages that it names."""
     sections = [section for page_id in question.page_ids for section in library.sections(page_id)]
     if question.section_ids or not sections or not question.is_answerable:
         return NO_GOLD
@@ -230,12 +230,12 @@ def _is_known(question: Question) -> bool:
 def demonstrate_by_gold(
     questions: Sequence[Question], toolbox: Toolbox, config: SearcherConfig, queries: Mapping[str, str] = MappingProxyType({})
 ) -> tuple[list[Demonstration], Counter[str]]:
-    """Demonstrate questions as `SearcherConfig.reads` says; see `demonstrate_gold` and `demonstrate_reader`."""
+    """Demonstrate questions as `SearcherConfig.reads` selects; see `demonstrate_gold` and `demonstrate_reader`."""
     return demonstrate_gold(questions, toolbox, queries) if config.reads == "tools" else demonstrate_reader(questions, toolbox, config)
 
 
 def demonstrate_reader(questions: Sequence[Question], toolbox: Toolbox, config: SearcherConfig) -> tuple[list[Demonstration], Counter[str]]:
-    """Answer questions at once from what a reader is shown; see `demonstrate_gold`. Left out are those whose answer it is not shown."""
+    """Answer questions at once from the text shown to a reader, if it holds the answer; see `demonstrate_gold`."""
     known = [question for question in questions if _is_known(question)]
     found: list[Demonstration] = []
     for question, prompt in zip(known, open_prompts(known, toolbox, config), strict=True):
@@ -262,7 +262,7 @@ def _read_gold(question: Question, searched: ToolResult, turns: Turns, toolbox: 
         if section is None or page is None:
             raise Unplayable(NO_SECTION)
         if not _shows(searched, section, toolbox.section_hints):
-            # Before anything was read only the question gives words; then the title or another name does, if it stands in what was read.
+            # Before the first read only the question has words to search for; later a title or name in the text read, too.
             begins = [question.question, *other_queries(question.question)]
             names = [name for name in (page.title, *question.entities) if name in turns[-1][1]]
             queries = begins if len(turns) == 1 else names[:1]
@@ -275,7 +275,7 @@ def _read_gold(question: Question, searched: ToolResult, turns: Turns, toolbox: 
 
 
 def _look_for_the_rest(question: Question, searched: ToolResult, turns: Turns, toolbox: Toolbox) -> Asking[None]:
-    """Look where the answer of a twin would be, as for any other question: in what the last search shows first."""
+    """Look where the answer of a twin would be, as for any other question: in the first hits of the last search."""
     began = len(turns) == 1
     page = toolbox.library.page(question.page_ids[-1]) if question.kind == "withdrawn" else None
     if not began and page and page.title in turns[-1][1]:
@@ -292,7 +292,7 @@ def _look_for_the_rest(question: Question, searched: ToolResult, turns: Turns, t
 
 
 def other_queries(question: str) -> list[str]:
-    """Return what else one would search for: the names of a question, what it quotes, and its words that are not small."""
+    """Return further queries for a question: its names, its quotations, and its words that are not small."""
     quoted = re.findall(r"[\"\u201c]([^\"\u201c\u201d]+)[\"\u201d]", question)
     names = re.findall(r"(?<!^)(?<![.?!] )\b[A-Z][\w'-]+(?: (?:of |the )?[A-Z][\w'-]+)*", question)
     words = [word for word in re.findall(r"[\w'-]+", question) if content_words(word)]
@@ -300,12 +300,12 @@ def other_queries(question: str) -> list[str]:
 
 
 def _shows(result: ToolResult, section: Section, hinted: bool) -> bool:
-    """Say whether a search showed the page of a section, and with hints the section."""
+    """Return whether a search showed the page of a section, and with hints the section."""
     return section.page_id in result.page_ids and (not hinted or f"({section.id})" in result.text)
 
 
 def _search_again(queries: Sequence[str], before: ToolResult, section: Section, turns: Turns, hints: bool) -> Asking[ToolResult]:
-    """Search with the first query that shows a section, or else its page; what showed the page before is enough where none does."""
+    """Search with the first query that shows a section, or else its page; if none does, an earlier hit on the page suffices."""
     calls = [ToolCall(SEARCH, query) for query in queries]
     found = list(zip(calls, (yield calls), strict=True))
     for hinted in (True, False) if hints else (False,):
@@ -319,7 +319,7 @@ def _search_again(queries: Sequence[str], before: ToolResult, section: Section, 
 
 
 def _go_through(tool: str, name: str, turns: Turns, is_found: Callable[[ToolResult], bool]) -> Asking[None]:
-    """Turn the pages of a result up to the one that holds what is looked for; the first page alone where none does."""
+    """Turn the pages of a result up to the one that `is_found` accepts; only the first page if none is accepted."""
     shown: Turns = []
     while True:
         call = ToolCall(tool, f"{name}#{len(shown) + 1}" if shown else name)

@@ -1,4 +1,4 @@
-"""What an episode found and read, measured against a question's gold pages and sections."""
+"""Evidence of an episode: pages found and sections read, compared with a question's gold pages and sections."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from slmsearch.episodes.episode import CallMade, Episode, Turn
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Search metrics of one episode; None where the question does not say what is gold."""
+    """Search metrics of one episode; None where the question names no gold."""
 
     first_hit: bool | None
     any_hit: bool | None
@@ -34,22 +34,22 @@ def gather_evidence(question: Question, episode: Episode) -> Evidence:
 
 
 def shown_pages(turn: Turn) -> tuple[str, ...]:
-    """Pages that a turn's searches showed; empty for anything but served searches."""
+    """Return the pages that a turn's searches showed; empty for all but served searches."""
     return tuple(page_id for made in turn.made if _is_served(made, SEARCH) for page_id in made.result.page_ids)
 
 
 def read_sections(turn: Turn) -> tuple[str, ...]:
-    """Sections a turn read; empty for anything but served reads."""
+    """Return the sections that a turn read; empty for all but served reads."""
     return tuple(section_id for made in turn.made if _is_served(made, READ) for section_id in made.result.section_ids)
 
 
 def opened_pages(turn: Turn) -> tuple[str, ...]:
-    """Pages a turn viewed or read sections of."""
+    """Return the pages that a turn viewed or read sections of."""
     return tuple(page_id for made in turn.made if _is_served(made, VIEW, READ) for page_id in made.result.page_ids)
 
 
 def _first_shown(episode: Episode) -> tuple[str, ...]:
-    """Pages that the first search showed, if it was served."""
+    """Return the pages that the first search showed, if it was served."""
     made = next((made for turn in episode.turns for made in turn.made if made.call.name == SEARCH), None)
     return made.result.page_ids if made is not None and made.result.served else ()
 

@@ -1,4 +1,4 @@
-"""Where a wrong episode of the searcher went wrong."""
+"""Failure modes of wrong episodes of the searcher."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from slmsearch.judge.exact import is_abstention, is_unanswerable
 
 
 class FailureMode(StrEnum):
-    """Where a wrong episode broke; `find_failure_mode` defines each."""
+    """The failure mode of a wrong episode; `find_failure_mode` defines each."""
 
     MALFORMED = "malformed"
     CUT_OFF = "cut_off"
@@ -28,7 +28,7 @@ class FailureMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class _Goal:
-    """One thing to be read, in the order of the hops."""
+    """A section or page to be read, in the order of the hops."""
 
     page_id: str
     section_id: str | None
@@ -40,13 +40,13 @@ class _Goal:
 
 
 def measure_episode(question: Question, episode: Episode) -> Measures:
-    """Measure what the searches of an episode found, what was read, and where it went wrong if its answer is wrong."""
+    """Measure the pages found and sections read in an episode, and its failure mode if its answer is wrong."""
     found = gather_evidence(question, episode)
     return Measures(found.first_hit, found.any_hit, found.gold_read, find_failure_mode(question, episode).value)
 
 
 def find_failure_mode(question: Question, episode: Episode) -> FailureMode:
-    """Say where an episode that is known to be wrong broke: the first of these that applies.
+    """Return the failure mode of a wrong episode: the first of these that applies.
 
     1. `malformed`: it ended on text that is neither a call nor an answer.
     2. `cut_off`: it ran out of turns, tokens or time before answering.
@@ -54,8 +54,8 @@ def find_failure_mode(question: Question, episode: Episode) -> FailureMode:
     4. `abstained_wrongly`: it gave up on a question that has an answer.
     5. `no_search`: it answered without a single search and without having read anything.
     6. `misread`: it had read all gold sections, and still answered wrongly.
-    7. With some gold sections read and others not: `stopped_early` if it made no call after the last one, otherwise what the calls
-       made for the next hop came to, as in 8.
+    7. With some gold sections read and others not: `stopped_early` if it made no call after the last one, otherwise the result of the
+       calls for the next hop, as in 8.
     8. With the next gold section unread: `page_missed` if no search showed its page, `section_missed` if the page was opened
        or something else was read instead, `invented` if nothing was read at all: an answer without evidence.
 
@@ -63,7 +63,7 @@ def find_failure_mode(question: Question, episode: Episode) -> FailureMode:
     those, an answer after reading is `misread` and one without `invented`.
 
     Raises:
-        ValueError: the episode failed, so nothing can be said about the policy.
+        ValueError: the episode failed, so it says nothing about the policy.
     """
     if episode.stop_reason is StopReason.FAILED:
         raise ValueError(f"episode of question {episode.question_id!r} failed: it is no evidence about the policy")
@@ -87,7 +87,7 @@ def find_failure_mode(question: Question, episode: Episode) -> FailureMode:
 
 
 def _page_of(section_id: str, page_ids: Sequence[str]) -> str:
-    # Page ids may hold `:` themselves, so a gold page that fits is believed before the text is cut at the last colon.
+    # Page ids may hold `:` themselves, so a matching gold page takes precedence over a cut at the last colon.
     fitting = [page_id for page_id in page_ids if section_id.startswith(f"{page_id}:")]
     return max(fitting, key=len) if fitting else section_id.rpartition(":")[0]
 
@@ -103,5 +103,5 @@ def _first_missing_hop(goals: Sequence[_Goal], turns: Sequence[Turn]) -> Failure
     found = any(missing.page_id in (*shown_pages(turn), *opened_pages(turn)) for turn in turns)
     if not found:
         return FailureMode.PAGE_MISSED
-    # Found, but never read. Having read nothing whatever means that the answer came from nowhere.
+    # Found, but never read. Without any read the answer has no source.
     return FailureMode.SECTION_MISSED if any(opened_pages(turn) for turn in turns) else FailureMode.INVENTED

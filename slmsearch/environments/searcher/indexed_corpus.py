@@ -22,21 +22,21 @@ PROGRAM_RUNNERS = "slmsearch.program_runners"
 
 @dataclass(frozen=True, slots=True)
 class IndexedCorpus:
-    """What an episode is played on."""
+    """A corpus with its index and tools, on which episodes are played."""
 
     corpus_digest: str
     index_key: str
     toolbox: Toolbox
     questions: dict[str, list[Question]]
-    """By split."""
+    """Questions by split."""
 
 
 def open_indexed_corpus(
     config: RunConfig, digest: str | None = None, index_key: str | None = None, progress: Progress | None = None
 ) -> IndexedCorpus:
-    """Open a corpus and its index; None builds the configured corpus, or its index version, or looks it up.
+    """Open a corpus and its index; None builds or looks up the configured corpus, or its index version.
 
-    `progress` is told the passages embedded and their total.
+    `progress` receives the number of passages embedded and their total.
     """
     corpora_dir, index_dir = (Path(config.paths.data_dir) / name for name in ("corpora", "index"))
     digest = digest or build_corpus(config.corpus, corpora_dir)
@@ -54,7 +54,7 @@ def open_indexed_corpus(
 
 
 def _open_programs(config: RunConfig, digest: str, key: str) -> ProgramRunner | None:
-    """Return what runs the policy's programs, from the entry points of `PROGRAM_RUNNERS`; None where the searcher writes none.
+    """Return the runner of the policy's programs, from the entry points of `PROGRAM_RUNNERS`; None where the searcher writes none.
 
     Raises:
         ConfigError: no installed package provides one.

@@ -1,10 +1,9 @@
-"""Text of one assistant message to a call, a program or an answer.
+"""Parser of one assistant message into a call, a program or an answer.
 
-Arguments are string literals that are parsed, never evaluated; a program is only found here, and looked at nowhere but in the sandbox.
-No text makes this raise: what holds none of the three is malformed, and `problem` says in one line what is wrong with it. Calls whose
-meaning is certain are taken although they are not written as asked: other quotes or none, and the formats that chat templates teach
-models: JSON (Qwen, Llama, in a fence, too), XML (Qwen3-Coder, Qwen3.5), a list of Python's (LFM2, Llama) and `<|python_tag|>` (Llama).
-What stands in `<think>` is never read.
+Arguments are string literals that are parsed, never evaluated; this module only finds a program, and only the sandbox reads it. The parser
+never raises: a message with none of the three is malformed, and `problem` describes the fault in one line. Calls with a certain meaning are
+accepted in other notations: other quotes or none, and the formats that chat templates teach models: JSON (Qwen, Llama, in a fence, too),
+XML (Qwen3-Coder, Qwen3.5), a list of Python's (LFM2, Llama) and `<|python_tag|>` (Llama). Text in `<think>` is never read.
 """
 
 import json
@@ -34,14 +33,13 @@ _XML = re.compile(
 _UNMARKED = re.compile(
     rf"\[\s*(?P<listed>[A-Za-z_]\w*\s*\(\s*(?:[A-Za-z_]\w*\s*=\s*)?[{_QUOTES}].*\))\s*\]|(?P<called>[A-Za-z_]\w*\.call\s*\(.*\))", re.DOTALL
 )
-"""Calls that tokens mark which are left out of the text: their brackets, or `.call`, are all that is left."""
+"""Calls whose marking tokens are left out of the text: only their brackets, or `.call`, are left."""
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _BARE = re.compile(r"\b(?:search_pages|view_sections|read_section)\s*\(")
 _BLANK_LINES = re.compile(r"\A(?:[ \t]*\r?\n)+|\s+\Z")
+"""Blank lines at the beginning and space at the end of a program."""
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r"}
-
-"""Around what a thinking model writes before it says anything."""
 TOOL_STOPS = ("</tool>", "</answer>", "</tool_call>")
 PROGRAM_STOP = "</code>"
 
@@ -62,13 +60,13 @@ THINKING = "<think> is not closed, and nothing in it counts: end it with </think
 
 @dataclass(frozen=True, slots=True)
 class ParsedTurn:
-    """What a message asks for; malformed if it is neither call nor answer nor program."""
+    """The content of a message; malformed if it is neither call nor answer nor program."""
 
     call: ToolCall | None = None
     answer: str | None = None
     program: str | None = None
     problem: str = ""
-    """What is wrong with a malformed message, in one line; it repeats nothing of the message."""
+    """Fault of a malformed message, in one line; it repeats nothing of the message."""
 
     @property
     def malformed(self) -> bool:
@@ -77,7 +75,7 @@ class ParsedTurn:
 
 
 def parse_turn(text: str, programs: bool = False) -> ParsedTurn:
-    """Find the first call, answer or, with `programs`, program in a message; the earliest counts, what follows is ignored.
+    """Find the first call, answer or, with `programs`, program in a message; later text is ignored.
 
     Without `programs`, `<code>` is text like any other. A program without a line of code does not count.
     """
@@ -94,7 +92,7 @@ def parse_turn(text: str, programs: bool = False) -> ParsedTurn:
 
 
 def _elements(text: str, programs: bool) -> Iterator[ParsedTurn]:
-    """Read what follows each opening tag, in order; what lies inside of a well-formed element is not looked at again."""
+    """Read the text after each opening tag, in order; the content of a well-formed element is not read again."""
     for opening in _OPENING.finditer(text):
         tag, start = opening["tag"], opening.end()
         if not tag:
@@ -123,7 +121,7 @@ def _elements(text: str, programs: bool) -> Iterator[ParsedTurn]:
 
 
 def _native_elements(text: str, opening: re.Match[str]) -> Iterator[ParsedTurn]:
-    """Read what follows a mark that is no tag of ours; a fence that holds no call is text like any other."""
+    """Read the text after a mark that is not one of our tags; a fence that holds no call is text like any other."""
     if opening["xml"] is not None:
         call = _xml_call(_XML.match(text, opening.start()))
         yield ParsedTurn(call=call, problem="" if call else BAD_XML)
@@ -137,7 +135,7 @@ def _native_elements(text: str, opening: re.Match[str]) -> Iterator[ParsedTurn]:
 
 
 def _read_unmarked(said: str) -> ParsedTurn:
-    """Read a message that is nothing but a call in a native format; other messages hold none, and no problem."""
+    """Read a message that consists of a call in a native format; other messages hold none, and no fault."""
     call = _native_call(said)
     if call:
         return ParsedTurn(call=call)
@@ -155,7 +153,7 @@ def _xml_call(found: re.Match[str] | None) -> ToolCall | None:
 
 
 def _read_loose(body: str) -> ParsedTurn:
-    """Read one call that is not written as asked."""
+    """Read one call in another notation than the prompt's."""
     strict = _WHOLE_CALL.fullmatch(body)
     call = _strict_call(strict) if strict else _native_call(body)
     if call:
@@ -170,7 +168,7 @@ def _read_loose(body: str) -> ParsedTurn:
         return ParsedTurn(problem=SEVERAL)
     quoted = argument[0] in _QUOTES, argument[-1] in _QUOTES
     inside = argument[quoted[0] : len(argument) - quoted[1]]
-    # Unquoted text is taken as it stands; quotes, calls or sums inside of it could mean anything.
+    # Unquoted text is taken literally; quotes, calls or sums inside of it are ambiguous.
     doubtful = '"' in inside or "“" in inside if all(quoted) else any(mark in inside for mark in '"“”()=') or any(quoted)
     if doubtful:
         return ParsedTurn(problem=BAD_QUOTES)
@@ -198,7 +196,7 @@ def _native_call(text: str) -> ToolCall | None:
 
 
 def _missing(text: str, said: str) -> str:
-    """Say what a message without any tag lacks."""
+    """Describe what a message without any tag lacks."""
     if THINK in text.rpartition(THOUGHT)[2]:
         return THINKING
     if not said.strip():

@@ -1,6 +1,6 @@
-"""What a policy is told: the messages before its first turn, and what of the settings decides how it plays.
+"""Prompt of the searcher: the messages before its first turn, and the settings that decide how it plays.
 
-How messages become token ids is the sampler's business. tiny-searcher's chat template leaves the system message out.
+The sampler turns messages into token ids. tiny-searcher's chat template leaves the system message out.
 """
 
 from slmsearch.config import LimitsConfig, ProgramLimits, SearcherConfig
@@ -41,7 +41,7 @@ AT_ONCE = {"shown": ANSWER.format("the text"), "nothing": ANSWER.format("what yo
 
 
 def make_prompt(question: str, config: SearcherConfig, shown: str = "") -> list[Message]:
-    """Make the messages that open an episode; a reader is shown a text before the question."""
+    """Make the messages that open an episode; a reader gets a text before the question."""
     built_in = SYSTEM_PROMPT + PROGRAM_PROMPT if config.programs else SYSTEM_PROMPT
     system = built_in if config.system_prompt is None else config.system_prompt
     if system:
@@ -51,7 +51,7 @@ def make_prompt(question: str, config: SearcherConfig, shown: str = "") -> list[
 
 
 def describe_searcher(config: SearcherConfig, limits: LimitsConfig) -> dict[str, object]:
-    """Return what decides how an episode goes; part of every evaluation and training key."""
+    """Return the settings that decide how an episode is played; part of every evaluation and training key."""
     told = config.key_parts(exclude={"programs"})
     allowed = ProgramLimits(**limits.model_dump()).model_dump(mode="json")
     return {**told, "programs": {"prompt": PROGRAM_PROMPT, "limits": allowed}} if config.programs else told

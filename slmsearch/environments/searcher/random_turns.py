@@ -9,7 +9,7 @@ from slmsearch.episodes.episode import ToolCall
 
 
 def random_turn(question: str, results: list[str], seed: int) -> str:
-    """Make a valid move at random: search words of the question, open what was shown, answer with words that were read.
+    """Make a valid move at random: search words of the question, open shown pages, answer with words that were read.
 
     The same seed and question give the same episode, whatever else is in the batch.
     """

@@ -1,13 +1,13 @@
 """The reward of a played episode: a sum of named, weighted parts.
 
-Pure: the same episode, question, verdict, weights and draw give the same reward. What is only recorded and never trained on
-lies in `evaluate/metrics.py`.
+Pure: the same episode, question, verdict, weights and draw give the same reward. Metrics that are only recorded and never trained on
+are in `evaluate/metrics.py`.
 
-The price of tool calls and tokens is gated by correctness: it shrinks the reward of a right answer and leaves wrong ones alone. An
+The price of tool calls and tokens is gated by correctness: it lowers the reward of a right answer and leaves wrong ones unchanged. An
 added price teaches a model that is mostly wrong to answer without searching.
 
-Two kinds of reward are controls, not goals: `format_only` pays every well-formed answer, `random` pays a coin's whim. A gain that
-they bring, too, was not learnt from the answers being right.
+Two kinds of reward are controls, not goals: `format_only` pays every well-formed answer, `random` pays a random value. If a control also
+improves, the gain does not come from correctness.
 """
 
 from slmsearch.config import RewardConfig
@@ -24,7 +24,7 @@ REWARD_PARTS = ("correct", "format", "call_cost", "evidence_read", "malformed", 
 def score_episode(episode: Episode, question: Question, correct: bool, config: RewardConfig, draw: float = 0.0) -> Reward:
     """Score an episode that was played to its end, by the judge's verdict on its answer.
 
-    `draw` is uniform in [0, 1), and the whole reward where `config.kind` is `random`.
+    `draw` is uniform in [0, 1), and the whole reward if `config.kind` is `random`.
 
     Raises:
         ValueError: the episode failed. An outage has no reward: leave the episode out of its group.
@@ -45,9 +45,9 @@ def score_episode(episode: Episode, question: Question, correct: bool, config: R
 
 
 def _task_parts(episode: Episode, question: Question, correct: bool, config: RewardConfig) -> dict[str, float]:
-    """Compute the parts that depend on what was answered and found."""
+    """Compute the parts that depend on the answer and the evidence."""
     paid = _overlap(episode.answer, question.answers) if config.correctness == "f1" else float(correct)
-    # Capped, so that a right answer is never worth less than a wrong one whatever it took.
+    # Capped, so that a right answer never earns less than a wrong one, at any number of calls and tokens.
     call_frac = min(config.call_cost * len(episode.calls), 1.0)
     evidence = gather_evidence(question, episode)
     return {
@@ -59,7 +59,7 @@ def _task_parts(episode: Episode, question: Question, correct: bool, config: Rew
 
 
 def _overlap(answer: str | None, golds: tuple[str, ...]) -> float:
-    """Return the token F1 that is paid: all of it for a typed match, none where only marks tell the answer from a right one."""
+    """Return the rewarded token F1: 1.0 for a typed match, 0.0 where only marks distinguish the answer from a right one."""
     if typed_match(answer, golds):
         return 1.0
     return 0.0 if exact_match(answer, golds) else f1(answer, golds)

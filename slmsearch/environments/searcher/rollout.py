@@ -1,7 +1,7 @@
-"""The one loop that plays questions, for training and evaluation alike, and its simple case of a single message.
+"""The rollout loop for training and evaluation, and its simple case of a single message.
 
-It knows neither torch nor rewards: a `Sampler` writes turns, a `Toolbox` answers them, and what happened comes back as
-`Episode`s. A badly played episode is data; a broken service ends the episodes it touched as `failed`.
+It knows neither torch nor rewards: a `Sampler` writes turns, a `Toolbox` answers them, and the loop returns `Episode`s. A badly played
+episode is data; a broken service ends its episodes as `failed`.
 """
 
 import time
@@ -24,22 +24,23 @@ from slmsearch.episodes.sampler import Message, SampledTurn, Sampler, Sampling
 from slmsearch.errors import ConfigError, SandboxError, SlmSearchError
 
 HALVED_FROM = 128
-"""Episodes from which on a sampler on a card samples one half while the calls of the other are served; of fewer, a half takes as long."""
+"""Number of episodes from which on a sampler on a card samples one half while the calls of the other half are served; below it, sampling a
+half takes as long as the whole."""
 
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """Is told what happens, in the thread that plays, while other episodes go on; must return at once."""
+    """Callbacks in the thread that plays, while other episodes continue; they must return at once."""
 
     on_end: OnEnd | None = None
-    """Told of each episode as soon as it has ended."""
+    """Callback for each episode, as soon as it has ended."""
     on_turn: Callable[[Question, Turn], None] | None = None
-    """Told of each turn as soon as its result is there."""
+    """Callback for each turn, as soon as it has its result."""
 
 
 @dataclass(slots=True)
 class _Row:
-    """An episode in the making."""
+    """An open episode."""
 
     question: Question
     prompt_ids: tuple[int, ...]
@@ -65,11 +66,22 @@ def play_episodes(
 ) -> list[Episode]:
     """Play each question once, all of them together; repeat a question to play a group.
 
-    Episodes come back in the order of the questions, and the sampler's rows are closed again. Where turns stop is decided here.
+    The sampler's rows are closed at the end. The stop texts are set here.
+
+    Args:
+        questions: B questions.
+        sampler: of the policy.
+        toolbox: serves the calls.
+        config: limits in turns and in tokens, and the kind of reading.
+        sampling: temperature, seed and tokens of a turn.
+        watch: callbacks.
+
+    Returns:
+        B episodes, in the order of the questions.
 
     Raises:
         ConfigError: the policy may write programs, and a question has a view.
-        SandboxError: the policy may write programs, and there is nothing to run them in.
+        SandboxError: the policy may write programs, and the tools have no sandbox.
     """
     if config.programs and any(question.view for question in questions):
         raise ConfigError("programs see all of the corpus: set searcher.programs to false, or twins off (train.twins_frac, evaluate.views)")
@@ -91,7 +103,7 @@ def play_episodes(
 def _play_part(
     rows: list[_Row], part: Sequence[int], sampler: Sampler, toolbox: Toolbox, config: SearcherConfig, watch: Watch, started: float
 ) -> Iterator[Callable[[], None]]:
-    """Play a part of the rows; yield, after each turn was sampled, what serves its calls and must be done before the next."""
+    """Play a part of the rows; after each sampled turn, yield the function that serves its calls and must run before the next turn."""
     most = config.max_turns if config.reads == "tools" else 1
     for number in range(1, most + 1):
         active = [i for i in part if rows[i].stop_reason is None]
@@ -108,7 +120,7 @@ def _play_part(
 
 
 def _take_turns(parts: Sequence[Iterator[Callable[[], None]]]) -> None:
-    """Play one part, or several in turn: the calls of each are served in a thread while the next is sampled in this one."""
+    """Play one part, or several in turn: a thread serves the calls of each while this thread samples the next."""
     if len(parts) == 1:
         for serve in parts[0]:
             serve()
@@ -122,21 +134,27 @@ def _take_turns(parts: Sequence[Iterator[Callable[[], None]]]) -> None:
 
 
 def open_prompts(questions: Sequence[Question], toolbox: Toolbox, config: SearcherConfig) -> list[list[Message]]:
-    """Make the messages that open episodes; a reader is shown what a search for its question finds."""
+    """Make the messages that open episodes; a reader gets the text that a search for its question finds.
+
+    Args:
+        questions: B questions.
+        toolbox: searches for a reader.
+        config: kind of reading.
+    """
     texts = [question.question for question in questions]
     shown = toolbox.show(texts, [question.view for question in questions]) if config.reads == "shown" else [""] * len(texts)
     return [make_prompt(text, config, found) for text, found in zip(texts, shown, strict=True)]
 
 
 def _sample_turn(rows: list[_Row], active: list[int], sampler: Sampler, config: SearcherConfig, last: bool) -> list[_Waiting]:
-    """Let the policy write one turn in every active row; return those that wait for a result."""
+    """Let the policy write one turn in every active row; return the rows that wait for a result."""
     results = [rows[i].turns[-1].result if rows[i].turns else None for i in active]
-    room = [config.max_episode_tokens - rows[i].tokens for i in active]
+    room = [config.max_episode_tokens - rows[i].tokens for i in active]  # tokens left for context and turn of each row
     turns = sampler.sample(active, [result.text if result else None for result in results], room)
     waiting: list[_Waiting] = []
     for i, turn in zip(active, turns, strict=True):
         row = rows[i]
-        if turn.shown is not None and row.turns:  # what the policy was shown takes the place of the whole result
+        if turn.shown is not None and row.turns:  # the shortened result that the policy saw replaces the whole one
             before = row.turns[-1]
             row.turns[-1] = replace(before, result=replace(before.result, text=turn.shown)) if before.result else before
         row.tokens += len(turn.context_ids) + max(len(turn.sampled_ids), turn.num_tokens)
@@ -173,7 +191,7 @@ def _serve(waiting: list[_Waiting], toolbox: Toolbox) -> None:
 
 
 def _stop_reason(turn: SampledTurn, parsed: ParsedTurn, last: bool, end_malformed: bool) -> StopReason | None:
-    """Say why an episode ends with this turn; a turn that was cut off and holds a complete call is that call."""
+    """Return why an episode ends with this turn, or None; a cut-off turn that holds a complete call counts as that call."""
     if turn.failure:
         return StopReason.FAILED
     if parsed.answer is not None:

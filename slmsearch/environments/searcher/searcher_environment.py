@@ -44,9 +44,9 @@ from slmsearch.made_questions.make import CORRECTION
 from slmsearch.retrieval.search import RANKING_VERSION
 
 MIN_FOUND = 0.5
-"""Share of pages that a search for their own title must show."""
+"""Smallest share of pages that a search for their own title must show."""
 TITLES = 32
-"""Titles searched for."""
+"""Number of titles searched for."""
 NO_THOUGHT = re.compile(r"<think>\s*</think>\s*")
 RANDOM, RETRIEVE_THEN_ANSWER = "random", "retrieve-then-answer"
 
@@ -64,7 +64,7 @@ class SearcherData(DataSource):
         return source_parts(config.corpus)
 
     def collect_again(self, config: CorpusConfig, recorded: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Another configuration may have given the same corpus: what the key holds is compared, whoever named it first."""
+        """Compare the parts of the key; another configuration may have given the same corpus."""
         return None if "kind" in recorded else source_parts(config.model_copy(update={"limit_pages": recorded["limit_pages"]}))
 
     def build(
@@ -73,7 +73,7 @@ class SearcherData(DataSource):
         return build_corpus(config.corpus, corpora_dir, skipped, progress)
 
     def check(self, corpora_dir: Path, digest: str) -> dict[str, object]:
-        """With Great Expectations."""
+        """Check with Great Expectations."""
         from slmsearch.corpus.expectations import validate_corpus
 
         return asdict(validate_corpus(corpora_dir / digest))
@@ -85,7 +85,7 @@ class SearcherData(DataSource):
         return name_index(config, digest)
 
     def fresh(self, config: RunConfig, seed: int, pages: int, questions: int) -> RunConfig:
-        """Another world."""
+        """Configure another world."""
         world = WorldConfig(pages=pages, seed=seed)
         return config.changed({"corpus.pages": None, "corpus.questions": None, "corpus.limit_pages": 0, "corpus.world": world})
 
@@ -101,7 +101,7 @@ class SearcherTeaching(Teaching["SearcherEnvironment"]):
     advice = "name gold sections in corpus.questions, raise retrieval.top_k or searcher.max_episode_tokens"
 
     def demonstrations(self, config: RunConfig, settings: SftConfig) -> Iterator[Demonstration]:
-        """A scripted reader in fresh random worlds."""
+        """Demonstrate by a scripted reader in fresh random worlds."""
         return make_demonstrations(settings, config.retrieval.top_k, settings.seed, config.searcher.missing_names)
 
     def examples(
@@ -135,20 +135,20 @@ class SearcherTeaching(Teaching["SearcherEnvironment"]):
         return {"twins": [config.train.twins_frac, TWINS_VERSION]} if config.train.twins_frac else {}
 
     def training_questions(self, environment: "SearcherEnvironment", config: RunConfig, questions: Sequence[Question]) -> list[Question]:
-        """See `Teaching.training_questions`: `train.twins_frac` of them as twins."""
+        """See `Teaching.training_questions`: replace `train.twins_frac` of them by twins."""
         chosen = select_questions(questions, config.train.limit)
         return select_questions(mix_twins(chosen, config.train.twins_frac, environment.toolbox), 0)
 
 
 class SearcherControls(Controls["SearcherEnvironment"]):
-    """A random policy, a reader with one search, supervised training for as long, and twins of questions."""
+    """Controls: a random policy, a reader with one search, supervised training for as long, and twins of questions."""
 
     baselines = (RANDOM, RETRIEVE_THEN_ANSWER)
     has_sft = True
     reward_kind = "reward.kind"
 
     def evaluated(self, config: RunConfig) -> tuple[str, ...]:
-        """See `Controls.evaluated`: what `evaluate.baselines` names, models included."""
+        """See `Controls.evaluated`: the policies of `evaluate.baselines`, models included."""
         return tuple(config.evaluate.baselines)
 
     def sampler(self, environment: "SearcherEnvironment", name: str, questions: Sequence[Question], written: Mapping[str, str]) -> Sampler:
@@ -162,12 +162,12 @@ class SearcherControls(Controls["SearcherEnvironment"]):
         return make_twins(questions, view, environment.toolbox)
 
     def has_reader(self, config: RunConfig) -> bool:
-        """See `Controls.has_reader`: where a run begins with gold demonstrations of its own pages."""
+        """See `Controls.has_reader`: True if a run begins with gold demonstrations of its own pages."""
         return config.sft.start != "none"
 
 
 class SearcherEnvironment(Environment):
-    """Searches a corpus with tools."""
+    """The searcher environment: the policy searches a corpus with tools."""
 
     does = "searches a corpus in several turns"
     name = "searcher"
@@ -205,7 +205,7 @@ class SearcherEnvironment(Environment):
 
     @classmethod
     def open(cls, config: RunConfig, digest: str | None = None, index_key: str | None = None) -> Self:
-        """Corpus and index stay open, because many policies are played over the same."""
+        """Open corpus and index, which stay open, because many policies are played over them."""
         opened = _open(config, digest, index_key) if digest and index_key else open_indexed_corpus(config, digest, index_key)
         return cls(opened.toolbox, make_judge(config.judge, config.paths.data_dir), config)
 
@@ -233,7 +233,7 @@ class SearcherEnvironment(Environment):
 
 
 def scoring(reward: RewardConfig) -> Score:
-    """Return what gives a searcher's reward."""
+    """Return the function that computes a searcher's reward."""
     return lambda question, episode, correct, draw: score_episode(episode, question, correct, reward, draw)
 
 
@@ -249,7 +249,7 @@ def _describe_judge(config: JudgeConfig) -> dict[str, str | int | None]:
 
 
 def check_tool_calls(renderer: ChatRenderer) -> Check:
-    """Send a call of every tool, and an answer, through the tokenizer and the parser: what was meant must come back."""
+    """Check that a call of every tool, and an answer, survive the tokenizer and the parser."""
     calls = [ToolCall(SEARCH, 'the "Old" Mill'), ToolCall(VIEW, "4821"), ToolCall(READ, "4821:early_life")]
     messages = [render_call(call) for call in calls]
     lost = [call.name for call, text in zip(calls, messages, strict=True) if parse_turn(through(renderer, text)).call != call]
@@ -260,14 +260,14 @@ def check_tool_calls(renderer: ChatRenderer) -> Check:
 
 
 def check_template(renderer: ChatRenderer) -> Check:
-    """Compare the ids that episodes are made of with the model's own rendering of the same messages."""
+    """Compare the ids of episodes with the model's own rendering of the same messages."""
     call, result = render_call(ToolCall(SEARCH, "Norwick")), "4821: Norwick"
     opening = [{"role": "user", "content": "Where is Norwick?"}]
     whole = [*opening, {"role": "assistant", "content": call}, {"role": renderer.tool_role, "content": result}]
     ids = (*renderer.encode_prompt(opening), *renderer.content_ids(call), renderer.end_id, *renderer.encode_result(result))
     rendered = renderer.tokenizer.apply_chat_template(whole, tokenize=False, add_generation_prompt=True)
     prefix = renderer.tokenizer.apply_chat_template(opening, tokenize=False, add_generation_prompt=True)
-    # Templates of thinking models that do not think print an empty thought, and only in front of the newest turn.
+    # With thinking off, templates of thinking models print an empty thought, and only before the newest turn.
     laid_out, rendered, prefix = (NO_THOUGHT.sub("", text) for text in (renderer.tokenizer.decode(ids), rendered, prefix))
     same = laid_out == rendered and rendered.startswith(prefix)
     found = "a conversation only grows at its end" if same else "the chat template rewrites earlier turns when a conversation grows"
@@ -275,7 +275,7 @@ def check_template(renderer: ChatRenderer) -> Check:
 
 
 def check_index(toolbox: Toolbox) -> Check:
-    """Search for pages by their own titles, spread over the corpus."""
+    """Check the index: search for pages by their own titles, spread over the corpus."""
     pages = list(toolbox.library.pages())
     chosen = pages[:: max(1, len(pages) // TITLES)][:TITLES]
     hits = toolbox.index.search([page.title for page in chosen], max(toolbox.top_k, 5))
@@ -285,7 +285,7 @@ def check_index(toolbox: Toolbox) -> Check:
 
 
 def check_sandbox(toolbox: Toolbox) -> Check:
-    """Run a program that searches."""
+    """Check the sandbox: run a program that searches."""
     page = next(iter(toolbox.library.pages()))
     program = f"print(len(search_pages({page.title!r})))"
     result = toolbox.programs.run([program])[0] if toolbox.programs is not None else SandboxError("these tools have no sandbox")

@@ -18,31 +18,31 @@ from slmsearch.retrieval.hits import Hit, Index
 SEARCH, VIEW, READ = "search_pages", "view_sections", "read_section"
 TOOL_NAMES = (SEARCH, VIEW, READ)
 GO_ON = re.compile(r"\n\(page \d+ of \d+; go on with [^\n]*\)\Z")
-"""Ends what is shown in pages."""
+"""End of a result that is shown in parts."""
 ABSENT = "no such section"
 _WORD = re.compile(r"\w+")
 _ASKING = frozenset(["who", "whose", "whom", "what", "which", "when", "where", "why", "how"])
 MAX_QUERY_CHARS = 1000
-"""Longer queries are cut; the embedder reads no more anyway."""
+"""Longest query in characters; longer ones are cut, because the embedder reads no more."""
 NOTHING_PRINTED = "(the program printed nothing)"
 
 
 class ProgramRunner(Protocol):
-    """Runs programs that the policy writes in the place of a call; `sandbox.client.SandboxClient` does.
+    """A runner of programs that the policy writes instead of a call; `sandbox.client.SandboxClient` is one.
 
-    Nothing but the sandbox executes what a model wrote.
+    Only the sandbox executes a model's programs.
     """
 
     def run(self, programs: Sequence[str]) -> list[ToolResult | SlmSearchError]:
         """Run programs together, and return one result each, in order.
 
-        A program's own error is a result that was not `served`. A sandbox, or a tool behind it, that broke is returned as the error.
+        A program's own error is a result with `served` False. If the sandbox, or a tool behind it, breaks, the result is the error.
         """
         ...
 
 
 class Toolbox:
-    """Serves calls over one corpus and one index version."""
+    """The tools over one corpus and one index version."""
 
     def __init__(
         self,
@@ -60,10 +60,10 @@ class Toolbox:
             library: pages and sections.
             index: an open index version of the same corpus.
             top_k: pages a search returns.
-            max_section_chars: a longer section is read, and a longer list of sections is shown, in pages of this size.
+            max_section_chars: size of the parts in which longer sections are read and longer lists of sections are shown.
             programs: runs programs; None where the policy may write none.
             section_hints: a search also shows the best section of each page.
-            missing_names: a search also shows what names of the query are missing from each.
+            missing_names: a search also shows which names of the query each page lacks.
         """
         self.library, self.index, self.top_k, self.max_section_chars = library, index, top_k, max_section_chars
         self.programs, self.section_hints, self.missing_names = programs, section_hints, missing_names
@@ -73,7 +73,7 @@ class Toolbox:
 
         Args:
             calls: of any number of episodes.
-            views: how each call sees the corpus; none: as it is.
+            views: view of the corpus for each call; empty: the corpus itself.
 
         Raises:
             IndexUnusableError, EmbedderError: the index or its embedder broke.
@@ -83,7 +83,7 @@ class Toolbox:
         return [self._serve(call, view, found) for call, view in seen]
 
     def show(self, queries: Sequence[str], views: Sequence[View | None] = ()) -> list[str]:
-        """Return, for each query, the best section of each page that a search finds, under the page's title, as each view shows them."""
+        """Return, for each query, the best section of each page found, under the page's title, as each view shows them."""
         seen = list(zip(queries, views or [None] * len(queries), strict=True))
         found = zip(seen, self._search(seen), strict=True)
         return ["\n\n".join(f"{hit.title}\n{self._read(hit.section_id, view).text}" for hit in hits) for (_, view), hits in found]
@@ -139,7 +139,7 @@ class Toolbox:
         return ToolResult(text, True, (page_id,), tuple(section.id for section in listed))
 
     def _list(self, sections: Sequence[Section]) -> list[list[Section]]:
-        """Cut a page's sections into lists of lines that are as long as a long section's pages, at most."""
+        """Cut a page's sections into lists of lines that are at most as long as a part of a long section."""
         listings: list[list[Section]] = [[]]
         size = 0
         for section in sections:
@@ -172,7 +172,7 @@ class Toolbox:
 
 
 def _read_id(argument: str) -> Iterator[tuple[str, int]]:
-    """Read an argument as an id and the number of a page of it, likeliest first; models copy whole lines, `4821: Title`, for an id."""
+    """Read an argument as an id and the number of a part, likeliest first; models copy whole lines, `4821: Title`, for an id."""
     for name in dict.fromkeys((argument, argument.partition(": ")[0].strip())):
         yield name, 1
         base, _, suffix = name.rpartition("#")
@@ -181,7 +181,7 @@ def _read_id(argument: str) -> Iterator[tuple[str, int]]:
 
 
 def find_names(query: str) -> list[str]:
-    """Return the words of a query that begin with a capital, each once, but small ones such as question words."""
+    """Return the words of a query that begin with a capital, each once, without small ones such as question words."""
     return [word for word in dict.fromkeys(_WORD.findall(query)) if word[0].isupper() and content_words(word) - _ASKING]
 
 
@@ -190,7 +190,7 @@ def _line(section: Section) -> str:
 
 
 def render_outcome(stdout: str, error: str) -> str:
-    """Write what a program printed, and its error in a line of its own, as the policy reads them."""
+    """Format a program's output, and its error in a line of its own, for the policy."""
     printed = stdout.rstrip()
     if error:
         return f"{printed}\nerror: {error}" if printed else f"error: {error}"

@@ -1,12 +1,12 @@
-"""Twins of questions: the same question where another answer is right, known by construction.
+"""Twins of questions: the same question with another right answer, known by construction.
 
-    withdrawn   whatever states the answer is hidden: "I don't know" is right
-    renamed     the question asks about a name that nobody bears, and that resembles the real one: "I don't know" is right
-    replaced    whatever states the answer states another one of its kind: that one is right
+    withdrawn   all texts that state the answer are hidden: "I don't know" is right
+    renamed     the question asks about a name that occurs nowhere, and that resembles the real one: "I don't know" is right
+    replaced    all texts that state the answer state another one of its kind: that one is right
 
 A policy that reads is right on a question and on its twins; one that remembers is not. Twins are views of one index version
-(`corpus/view.py`): nothing is built for them. What states an answer are the gold sections, and the sections of gold pages and of the pages
-that the index finds for question and answer that hold it as whole words.
+(`corpus/view.py`): they need no index of their own. An answer is stated by the gold sections, and by the sections that hold it as whole
+words, on gold pages and on pages that the index finds for question and answer.
 """
 
 import random
@@ -25,25 +25,25 @@ from slmsearch.made_questions.make import CORRECTION
 
 Twin = Literal["withdrawn", "renamed", "replaced"]
 UNKNOWABLE = ("withdrawn", "renamed")
-"""Kinds of twins whose right answer is that there is none."""
+"""Kinds of twins whose right answer is "I don't know"."""
 TWINS_VERSION = 2
-"""Part of the key of whatever twins are played for; raise it when the same question has other twins."""
+"""Part of the key of everything played with twins; raise it when the same question gets other twins."""
 BATCH = 256
-"""Questions whose searches are made together."""
+"""Number of questions whose searches are made together."""
 MIN_NAME = 4
 """Letters of the shortest word of a name that is changed."""
 TRIES = 20
-"""Changed names tried until one stands nowhere in the corpus."""
+"""Number of changed names tried until one occurs nowhere in the corpus."""
 _SOURCE = re.compile(r'^According to "[^"]*": ')
-"""Names the page of a made question; where the page's name stands there alone, all else that is asked for is still stated."""
+"""Pattern of the page's name in a made question; if the page's name occurs only there, the rest of the question is still stated."""
 _WORD = re.compile(r"[^\W\d_]+")
 
 
 def make_twins(questions: Sequence[Question], twin: str, toolbox: Toolbox) -> list[Question]:
     """Make the twins of a kind, in the order of their questions; questions without one are left out.
 
-    A question has none where its right answer is "I don't know", and where it names no gold section (no gold page for `renamed`); none
-    `replaced` where the answer does not stand in its gold sections.
+    A question has no twin if its right answer is "I don't know", or if it names no gold section (no gold page for `renamed`), and no
+    `replaced` twin if its gold sections do not hold the answer.
     """
     known = [question for question in questions if question.answer != UNKNOWN_ANSWER]
     if twin == "renamed":
@@ -56,9 +56,9 @@ def make_twins(questions: Sequence[Question], twin: str, toolbox: Toolbox) -> li
 
 
 def mix_twins(questions: Sequence[Question], frac: float, toolbox: Toolbox) -> list[Question]:
-    """Put twins whose right answer is "I don't know" in the place of about `frac` of the questions, half of each kind.
+    """Replace about `frac` of the questions by twins whose right answer is "I don't know", half of each kind.
 
-    They are the same in every run; a question without a twin, and a correction, stays as it is.
+    They are the same in every run; a question without a twin, and a correction, stays unchanged.
     """
     chance = random.Random("twins")
     chosen: dict[str, list[Question]] = {"withdrawn": [], "renamed": []}
@@ -71,12 +71,12 @@ def mix_twins(questions: Sequence[Question], frac: float, toolbox: Toolbox) -> l
 
 
 def base_id(twin_id: str) -> str:
-    """Return the id of the question that a twin was made of."""
+    """Return the id of the question that a twin was made from."""
     return twin_id.rpartition("/")[0]
 
 
 def find_stating(questions: Sequence[Question], toolbox: Toolbox) -> list[tuple[str, ...]]:
-    """Find the sections that state the answer of each question, which names gold sections."""
+    """Find the sections that state the answer of each question; the questions name gold sections."""
     found: list[tuple[str, ...]] = []
     for start in range(0, len(questions), BATCH):
         batch = questions[start : start + BATCH]
@@ -98,7 +98,7 @@ def _as_twin(question: Question, twin: str, answer: str, view: View | None, text
 
 
 def _replaced(questions: Sequence[Question], toolbox: Toolbox) -> list[Question]:
-    """Give each answer that stands in its gold section the place of another one of its kind: of its form, and asked for in like words."""
+    """Replace each answer in its gold section by another one of its kind: of its form, and of a similarly worded question."""
     pool: defaultdict[tuple[object, ...], list[tuple[Question, frozenset[str]]]] = defaultdict(list)
     for question in questions:
         pool[_form(question)].append((question, _wording(question)))
@@ -122,7 +122,7 @@ def _replaced(questions: Sequence[Question], toolbox: Toolbox) -> list[Question]
 
 
 def _wording(question: Question) -> frozenset[str]:
-    """Return the words of a question that are not names: what is asked for."""
+    """Return the words of a question that are not names."""
     first, *rest = _WORD.findall(question.question) or [""]
     return frozenset({first.casefold(), *(word for word in rest if word[0].islower())})
 
@@ -135,7 +135,7 @@ def _form(question: Question) -> tuple[object, ...]:
 
 
 def _renamed(questions: Sequence[Question], toolbox: Toolbox) -> list[Question]:
-    """Change a name of the first gold page where it stands in the question."""
+    """Change a name of the first gold page where the question holds it."""
     counts = Counter(word.casefold() for page in toolbox.library.pages() for word in _WORD.findall(f"{page.title} {page.content}"))
     parts = sorted({word for page in toolbox.library.pages() for word in _names(page.title)})
     twins = []
@@ -157,7 +157,7 @@ def _names(title: str) -> Iterable[str]:
 
 
 def _invent(name: str, others: Sequence[str], counts: Mapping[str, int], chance: random.Random) -> str | None:
-    """Join the beginning of a name with the end of another; None where all that is tried stands in the corpus."""
+    """Join the beginning of a name with the end of another; None if all attempts occur in the corpus."""
     for _ in range(TRIES):
         other = chance.choice(others)
         new = name[: (len(name) + 1) // 2] + other[len(other) // 2 :].lower()

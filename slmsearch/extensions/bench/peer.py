@@ -27,7 +27,7 @@ from slmsearch.environments.searcher.tools import READ, SEARCH, VIEW, Toolbox
 from slmsearch.episodes.episode import ToolCall
 from slmsearch.extensions.bench.shapes import BenchShape
 from slmsearch.judge.exact import typed_match
-from slmsearch.training.grpo import make_adapter_config, make_arguments, order_questions
+from slmsearch.training.grpo_settings import make_adapter_config, make_arguments, order_questions
 from slmsearch.training.training_run import load_trainable
 
 CHAT_TEMPLATE = (

@@ -41,7 +41,8 @@ from slmsearch.models.attention import MADE_FOR, use_attention
 from slmsearch.sampling.torch_sampler import TorchSampler
 from slmsearch.training.callbacks import StepCallback
 from slmsearch.training.card import CardWatch, watching_card
-from slmsearch.training.grpo import make_arguments, make_trainer
+from slmsearch.training.grpo import make_trainer
+from slmsearch.training.grpo_settings import make_arguments
 from slmsearch.training.phase_timer import CardUse, PhaseTimer
 from slmsearch.training.rollout_bridge import RolloutBridge
 from slmsearch.training.trainer_samplers import open_torch_sampler, sampling_mode

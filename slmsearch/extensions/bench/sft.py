@@ -185,7 +185,7 @@ def _start_ours(config: RunConfig, episodes: Episodes, updates: int, folder: str
     from peft import get_peft_model
 
     from slmsearch.training.encoding import Encoded
-    from slmsearch.training.grpo import make_adapter_config
+    from slmsearch.training.grpo_settings import make_adapter_config
     from slmsearch.training.sft import EpisodeBatches, Lesson, train_sft
     from slmsearch.training.teach import load_student
 
@@ -243,7 +243,7 @@ def _start_peer(config: RunConfig, episodes: Episodes, updates: int, folder: str
     from trl import SFTTrainer
 
     from slmsearch.models.load import has_bf16, load_model
-    from slmsearch.training.grpo import make_adapter_config
+    from slmsearch.training.grpo_settings import make_adapter_config
 
     model, tokenizer = load_model(config.policy)
     arguments = PeerConfig(

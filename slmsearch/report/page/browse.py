@@ -1,6 +1,6 @@
-"""The episodes a page carries: which ones, and packed so that a thousand of them stay small.
+"""The episodes of a page: their selection, and a compact form for a thousand of them.
 
-Texts are stored once, however many episodes hold them: two policies that read the same section share it.
+Each text is stored once, for all episodes that hold it: two policies that read the same section share it.
 """
 
 import json
@@ -15,23 +15,23 @@ from slmsearch.report.page.results import BEFORE, RunResults
 
 MAX_EPISODES = 1000
 MAX_CHARS = 3_600_000
-"""Of all episodes as JSON; longer ones get their texts cut shorter."""
+"""Characters of all episodes as JSON; if they have more, their texts are cut shorter."""
 TEXT_LIMITS = (4000, 2000, 1200, 700, 400, 200)
-"""Characters kept of one text, the first that makes everything fit."""
+"""Numbers of characters kept of one text; the first that makes everything fit is used."""
 EXTREMES = 25
-"""Best and worst episodes named as such."""
+"""Number of best and of worst episodes that are named as such."""
 GROUP_FRAC = 5
-"""A named group takes at most this part (one in so many) of the room before the other questions get some."""
+"""Divisor of the room: a named group takes at most this part before the other questions get some."""
 _ENDS_SCRIPT = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 BEST, WORST, WON, LOST, SUSPECT = "best", "worst", "won", "lost", "suspect"
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """One episode on the page."""
+    """An episode on the page."""
 
     run: int
-    """Position of its run."""
+    """Index of its run."""
     policy: str
     row: EpisodeRow
     episode: Episode
@@ -41,13 +41,13 @@ class Chosen:
 
 
 Side = tuple[int, str]
-"""A run, by its position, and a policy of it."""
+"""Index of a run, and a policy of it."""
 Cases = dict[tuple[str, str], list[Chosen]]
 """Id and text of a question -> its episodes in all runs."""
 
 
 def pair_sides(runs: Sequence[RunResults]) -> list[tuple[Side, Side]]:
-    """Name what is compared question by question: the first run with each other one, then the policies of a run with its main one."""
+    """Return the pairs of sides to compare question by question: the first run with each other, then a run's policies with its main one."""
     mains = [(number, run.main) for number, run in enumerate(runs) if run.main]
     policies = ((number, dict.fromkeys((BEFORE, *runs[number].evaluations)), main) for number, main in mains)
     within = [
@@ -60,10 +60,10 @@ def pair_sides(runs: Sequence[RunResults]) -> list[tuple[Side, Side]]:
 
 
 def choose_episodes(runs: Sequence[RunResults], limit: int = MAX_EPISODES) -> list[Chosen]:
-    """Choose the episodes of a page by question, so that what every run answered stands side by side.
+    """Choose the episodes of a page by question, so that the answers of all runs are side by side.
 
     Questions of the named groups come first. Of each question the trained and the untrained policy of every run come first; other
-    policies take what room they leave.
+    policies take the remaining room.
     """
     cases: Cases = {}
     for number, run in enumerate(runs):
@@ -101,7 +101,7 @@ def _in_order(cases: Cases, pairs: Sequence[tuple[Side, Side]], room: int) -> It
 
 
 def _changes(case: Sequence[Chosen], pairs: Sequence[tuple[Side, Side]]) -> Iterator[str]:
-    """Say what was lost or won on a question, between the two sides of any pair."""
+    """Yield whether the answer to a question was lost or won, between the two sides of any pair."""
     right = {(one.run, one.policy): one.row.correct > 0.5 for one in case if not one.row.failed}
     for old, new in pairs:
         if old in right and new in right and right[old] is not right[new]:
@@ -109,7 +109,7 @@ def _changes(case: Sequence[Chosen], pairs: Sequence[tuple[Side, Side]]) -> Iter
 
 
 class Texts:
-    """Texts, each kept once and named by its number."""
+    """A store of texts, each kept once and named by its number."""
 
     def __init__(self, limit: int) -> None:
         """Start empty; texts are cut to `limit` characters."""
@@ -129,7 +129,7 @@ def pack_episodes(chosen: Sequence[Chosen], max_chars: int = MAX_CHARS) -> tuple
     """Pack episodes as JSON for a script element.
 
     Returns:
-        The JSON, how many episodes it holds (all, unless even short texts do not fit), and the characters kept of a text.
+        The JSON, the number of its episodes (all, unless even short texts do not fit), and the characters kept of a text.
     """
     for limit in TEXT_LIMITS:
         packed = _pack(chosen, limit)
@@ -183,7 +183,7 @@ def _pack_turn(turn: Turn, texts: Texts) -> dict[str, object]:
 
 
 def shorten(text: str, limit: int) -> str:
-    """Cut a text to so many characters and say how many were cut."""
+    """Cut a text to `limit` characters and append the number of characters cut."""
     return text if len(text) <= limit else f"{text[:limit]} … {len(text) - limit:,} characters more"
 
 

@@ -1,7 +1,7 @@
 """Charts as SVG: small, sharp at any width, in the colours of the page's own style sheet or as files of their own.
 
-Text follows the page's size, and one drawing is readable on a light and on a dark background. What a colour says, a dash or a label says
-too.
+Text follows the page's size, and one drawing is readable on a light and on a dark background. A dash or a label repeats the meaning of
+every colour.
 """
 
 import re
@@ -14,19 +14,19 @@ from itertools import pairwise
 from slmsearch.intervals import wilson_interval
 
 WIDTH, HEIGHT = 360, 190
-"""Of a line chart, in the units of its drawing: pixels on a narrow phone."""
+"""Size of a line chart, in the units of its drawing: pixels on a narrow phone."""
 LEFT, TOP, BOTTOM = 40, 12, 34
 LABEL_GAP = 12
 """Height of a label."""
 MAX_POINTS = 400
-"""Points drawn of one line; longer ones are thinned to means."""
+"""Largest number of points of one line; longer ones are reduced to means."""
 SMOOTHED_STEPS = 10
 DASHES = ("", "6 3", "2 2", "8 2 2 2", "1 3", "10 4")
 ROW, VALUE_WIDTH = 24, 44
 MAX_LABEL, CHAR_WIDTH = 24, 6.2
-"""Characters of a row's label, at most, and the room that one takes."""
+"""Largest number of characters of a row's label, and the width of one."""
 TITLE_HEIGHT = 26
-"""Of the title over a chart in a file of its own."""
+"""Height of the title over a chart in a file of its own."""
 
 Points = Sequence[tuple[float, float]]
 
@@ -38,7 +38,7 @@ class ChartLine:
     label: str
     points: Points
     faint: bool = False
-    """Thin, pale and without a label: single steps, or seeds, behind their mean."""
+    """True for a thin, pale line without a label: single steps, or seeds, behind their mean."""
     style: int | None = None
     """Number of its colour and dash; None takes its position."""
 
@@ -74,10 +74,10 @@ def line_chart(title: str, lines: Sequence[ChartLine], x_label: str = "training 
     """Draw lines over a common axis; empty where no line has a point.
 
     Args:
-        title: what is drawn, also for screen readers.
+        title: of the chart, also for screen readers.
         lines: lines, labelled at their ends; a mean alone over its faint single lines needs no name.
         x_label: unit of the axis.
-        marks: places on the axis and what happened there.
+        marks: positions on the axis, and the events there.
     """
     drawn = [(line, thin(line.points), number if line.style is None else line.style) for number, line in enumerate(lines) if line.points]
     if not drawn:
@@ -106,13 +106,13 @@ def _path(line: ChartLine, points: Points, style: int) -> str:
 
 
 def _mark(at: float, text: str) -> str:
-    """Draw where something happened."""
+    """Draw a mark where an event happened."""
     line = f'<path class="mark" d="M{at:.1f} {TOP}V{HEIGHT - BOTTOM}"><title>{escape(text)}</title></path>'
     return f'{line}<text class="tick" x="{at:.1f}" y="{TOP - 3}" text-anchor="middle">▼</text>'
 
 
 def interval_chart(title: str, bars: Sequence[Bar], zero: bool = False) -> str:
-    """Draw one value with its interval a row, and with `zero` the line of no difference; empty where there is none."""
+    """Draw one value with its interval per row, and with `zero` the line of no difference; empty where there is none."""
     if not bars:
         return ""
     height, left = TOP + ROW * len(bars) + 26, CHAR_WIDTH * min(MAX_LABEL, max(len(bar.label) for bar in bars)) + 14
@@ -145,7 +145,7 @@ def share_bar(label: str, count: float, n: int, alpha: float, style: int = 0) ->
 
 
 def share_chart(title: str, shares: Mapping[str, Mapping[str, tuple[float, int]]], alpha: float) -> str:
-    """Draw shares (what is counted -> policy -> its count, and of how many) in per cent with intervals; one of nothing is left out."""
+    """Draw shares (event -> policy -> its count, and the total) in per cent with intervals; a share of no cases is left out."""
     styles = {policy: number for number, policy in enumerate(dict.fromkeys(policy for found in shares.values() for policy in found))}
     bars = []
     for what, found in shares.items():
@@ -171,7 +171,7 @@ def to_file(chart: str, title: str) -> str:
 
 
 def spread(heights: Sequence[float], gap: float = LABEL_GAP) -> list[float]:
-    """Move labels apart so that none covers another, keeping their order."""
+    """Move labels apart so that none covers another, in the same order."""
     order = sorted(range(len(heights)), key=lambda i: heights[i])
     placed = list(heights)
     for previous, i in pairwise(order):
@@ -185,7 +185,7 @@ def spread(heights: Sequence[float], gap: float = LABEL_GAP) -> list[float]:
 
 
 class _Scale:
-    """Maps values to places on the drawing."""
+    """A map from values to positions on the drawing."""
 
     def __init__(self, ticks: Sequence[float], values: Sequence[float], start: float, end: float) -> None:
         self.ticks, self._low, self._start, self.end = ticks, min(values), start, end

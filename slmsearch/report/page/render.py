@@ -1,4 +1,4 @@
-"""The page itself: one file, no request to anywhere, nothing executed but its own script; and its charts as files."""
+"""The page as one file that requests nothing and executes only its own script; and its charts as files."""
 
 import base64
 import hashlib
@@ -18,12 +18,17 @@ from slmsearch.report.page.side_by_side import side_by_side
 from slmsearch.report.page.suspects import RULES
 
 SAMPLE_CHARS = 1000
-"""Characters kept of one text of a training rollout."""
+"""Number of characters kept of one text of a training rollout."""
 FILES = files("slmsearch.report.page") / "files"
 
 
 def render_page(runs: Sequence[RunResults], made: str, max_episodes: int = MAX_EPISODES) -> str:
-    """Render one run or several as a page; `made` says when, and of all runs together so many episodes can be browsed at most."""
+    """Render one run or several as a page.
+
+    Args:
+        runs: at least one.
+        made: time of the report.
+        max_episodes: largest number of episodes of all runs together."""
     chosen = choose_episodes(runs, max_episodes)
     packed, held, text_limit = pack_episodes(chosen)
     names = [visible(run.name) for run in runs]
@@ -63,7 +68,7 @@ def run_charts(run: RunResults) -> dict[str, Block]:
 
 
 def write_charts(directory: Path, charts: Mapping[str, Block]) -> list[Path]:
-    """Write charts, blocks by name, as `<name>.svg` into a directory, made if missing; the same charts give the same bytes."""
+    """Write charts, blocks by name, as `<name>.svg` into a directory, created if missing; the same charts give the same bytes."""
     directory.mkdir(parents=True, exist_ok=True)
     paths = []
     for name, block in charts.items():
@@ -78,5 +83,5 @@ def read_file(name: str) -> str:
 
 
 def _digest(text: str) -> str:
-    # The browser hashes what stands between the tags, to the last byte.
+    # The browser hashes the text between the tags, to the last byte.
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"

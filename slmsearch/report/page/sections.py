@@ -1,4 +1,4 @@
-"""What stands on a page about one run: tables and charts, in order, made from stored results."""
+"""Sections of a page about one run: tables and charts, in order, made from stored results."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,7 +33,7 @@ from slmsearch.training.samples import SampledEpisode
 
 """Names under which calls are counted."""
 MAX_SLICES = 16
-"""Slices drawn as intervals; the table holds all."""
+"""Number of slices drawn as intervals; the table holds all."""
 CURVES = (
     ("reward/mean", "Mean reward"),
     ("accuracy", "Right answers, share of the step's episodes"),
@@ -59,7 +59,7 @@ class Block:
     chart: str = ""
     note: str = ""
     file: str = ""
-    """Name of the chart where it is written as a file."""
+    """Name of the chart's file."""
     samples: Sequence[SampledEpisode] = ()
 
 
@@ -74,7 +74,7 @@ class ReportPart:
 
 
 def run_parts(run: RunResults) -> list[ReportPart]:
-    """Make the parts of one run; what has nothing to show is left out."""
+    """Make the parts of one run; empty parts are left out."""
     rows = {name: evaluation.rows for name, evaluation in run.evaluations.items()}
     made = [
         ReportPart("headline", "Before and after", tuple(_headline(run, rows))),
@@ -143,7 +143,7 @@ def _rollouts(run: RunResults) -> Iterator[Block]:
 
 
 def curve(run: RunResults, name: str) -> list[tuple[float, float]]:
-    """Return a metric's points over training; `accuracy` is what `StepReport.value` says."""
+    """Return a metric's points over training; `accuracy` is that of `StepReport.value`."""
     return [(float(report.step), value) for report in run.steps if (value := report.value(name)) is not None]
 
 
@@ -169,12 +169,12 @@ def _stops(run: RunResults, rows: Mapping[str, Sequence[EpisodeRow]]) -> list[Bl
 
 
 def _count(rows: Sequence[EpisodeRow], field: str, value: str) -> tuple[int, int]:
-    """Count the rows whose field has a value, and all."""
+    """Count the rows whose field has a value, and all rows."""
     return sum(getattr(row, field) == value for row in rows), len(rows)
 
 
 def _sides(rows: Mapping[str, Sequence[EpisodeRow]]) -> list[str]:
-    """Name the policies that are drawn beside each other: before and after, or all where a run has none of both."""
+    """Return the names of the policies that are drawn beside each other: before and after, or all where a run lacks both."""
     return [name for name in (BEFORE, AFTER) if name in rows] or list(rows)
 
 
@@ -200,7 +200,7 @@ def _distribution(rows: Sequence[EpisodeRow], most: int) -> list[tuple[float, fl
 
 
 def _tools_table(evaluations: Mapping[str, Evaluation], tool_names: Sequence[str]) -> Table:
-    # A program may call by any name; what is no tool is counted as one.
+    # A program may call by any name; all names that are not tools count as one.
     counts = {
         name: Counter(call.name if call.name in tool_names else "(no tool)" for episode in evaluation.episodes for call in episode.calls)
         for name, evaluation in evaluations.items()

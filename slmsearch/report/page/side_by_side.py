@@ -1,4 +1,4 @@
-"""What stands on a page about several runs together: what was set differently beside what came out, and runs over seeds as one line."""
+"""Part of a page about several runs together: differing settings beside results, and runs over seeds as one line."""
 
 import json
 from collections import Counter
@@ -30,11 +30,11 @@ SEED, DEFAULT_SEED = "train.seed", str(RunConfig().train.seed)
 RULE = DecisionConfig()
 LEVEL = f"{100 * (1 - RULE.alpha):g} % interval"
 SETTING_CHARS = 60
-"""Characters shown of a setting."""
+"""Number of characters shown of a setting."""
 OVER_SEEDS = "±: standard deviation over seeds; intervals are over questions, each with its mean over seeds"
 
 Seeds = tuple[RunResults, ...]
-"""One line: runs that differ only in their seed, or a single run."""
+"""Runs of one line that differ only in their seed, or a single run."""
 
 
 def side_by_side(runs: Sequence[RunResults]) -> ReportPart:
@@ -59,7 +59,7 @@ def side_by_side(runs: Sequence[RunResults]) -> ReportPart:
 
 
 def join_seeds(runs: Sequence[RunResults]) -> list[Seeds]:
-    """Join runs of one setting into a line where each has its own seed; two of one seed differ in what is no setting: they stay apart."""
+    """Join runs of one setting into a line if each has its own seed; two runs of one seed differ in something else and stay apart."""
     lines: dict[tuple[object, ...], list[RunResults]] = {}
     for run in runs:
         rest = frozenset((name, value) for name, value in _settings(run).items() if name != SEED)
@@ -69,12 +69,12 @@ def join_seeds(runs: Sequence[RunResults]) -> list[Seeds]:
 
 
 def label(line: Seeds) -> str:
-    """Name a line in few characters."""
+    """Return a short name of a line."""
     return line[0].name if len(line) == 1 else f"{line[0].name}, {len(line)} seeds"
 
 
 def _settings(run: RunResults) -> dict[str, str]:
-    """Return what a run was made from: its settings, and its data."""
+    """Return the inputs of a run: its settings, and its data."""
     return {**run.settings, **({"data digest": run.lineage["data_digest"]} if "data_digest" in run.lineage else {})}
 
 
@@ -138,7 +138,7 @@ def _told(found: Difference | None) -> str:
 def _pair(metric: str, old: Sequence[Evaluation], new: Sequence[Evaluation]) -> Difference | None:
     """Estimate the paired difference of a metric, of each side the mean over its evaluations, question by question.
 
-    None where they were asked different questions, or the metric is not of single questions.
+    None if their questions differ, or if the metric has no value for each question.
     """
     sides = [list(map(_by_question, side)) for side in (old, new)]
     found = [*sides[0], *sides[1]]
@@ -159,7 +159,7 @@ def _by_question(evaluation: Evaluation) -> dict[tuple[str, str, str], EpisodeRo
 
 
 def _change(line: Seeds) -> Difference | None:
-    """Return the change by training of a line; None where a run has no before or after."""
+    """Return a line's change by training; None where a run has no before or after."""
     compared = [run.compared for run in line if run.compared is not None]
     if len(compared) < len(line) or len(line) == 1:
         return compared[0].difference if len(line) == 1 and compared else None

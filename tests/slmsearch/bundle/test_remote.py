@@ -43,7 +43,7 @@ def test_archives_hold_at_most_what_was_asked_for_and_pieces_come_together(tmp_p
     assert len(archives) > 1
     assert all(path.stat().st_size <= 1_000_000 for path in archives)
     code, said = run(bundle, "--install")
-    assert (code, said.splitlines()[-1]) == (3, "run.sh: the bundle has no wheel of pip, which installs the others; make it anew")
+    assert (code, said.splitlines()[-1]) == (3, "run.sh: the bundle has no wheel of pip, which installs the others; create it again")
     files = bundle / "home" / "files"
     assert {path: (files / path).read_bytes() for path in CONTENTS} == CONTENTS
 

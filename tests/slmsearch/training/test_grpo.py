@@ -14,7 +14,8 @@ from slmsearch.config import RunConfig, SearcherConfig, TrainConfig, VllmConfig
 from slmsearch.errors import ConfigError, TrainingError
 from slmsearch.models.attention import use_attention
 from slmsearch.training.callbacks import StepCallback
-from slmsearch.training.grpo import GAP, SearchTrainer, make_arguments, num_steps, order_questions
+from slmsearch.training.grpo import GAP, SearchTrainer
+from slmsearch.training.grpo_settings import make_arguments, num_steps, order_questions
 from slmsearch.training.parts import Unheard, cut_batch
 from slmsearch.training.phase_timer import PhaseTimer
 from slmsearch.training.rows import split_blocks

@@ -24,7 +24,7 @@ from slmsearch.training import losses, memory
 from slmsearch.training import training_run as training
 from slmsearch.training.encoding import IGNORED
 from slmsearch.training.fused_lora import fused_lora, lower_frozen
-from slmsearch.training.grpo import make_adapter_config
+from slmsearch.training.grpo_settings import make_adapter_config
 from slmsearch.training.job import TrainJob
 from slmsearch.training.losses import causal_of
 from slmsearch.training.memory import GIB, SFT, UPDATE, Held, count_held, measure_shape, plan_memory

@@ -185,7 +185,7 @@ def test_the_base_is_the_worker_and_learns_nothing(make_plan_job):
             return solved
 
     environment = PlannerEnvironment.open(job.config)
-    environment.worker = Listening("base", None, 8)
+    environment.base_user = environment.worker = Listening("base", None, 8)
     train_environment(environment, QUESTIONS, job, None, QUESTIONS[:3])
     answers = {}
     for question, solution in asked:

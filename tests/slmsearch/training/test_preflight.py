@@ -189,7 +189,7 @@ def test_the_command_plans_with_the_longest_opening(monkeypatch, model_dir, ques
     prompt = "word " * 300
     config = RunConfig(policy=PolicyConfig(model=str(model_dir), device="cpu"), searcher=SearcherConfig(system_prompt=prompt))
     environment = SearcherEnvironment(toolbox, make_judge(config.judge, config.paths.data_dir), config)
-    monkeypatch.setattr(SearcherEnvironment, "build_data", lambda *_: "digest")
+    monkeypatch.setattr(SearcherEnvironment.data, "build", lambda *_: "digest")
     monkeypatch.setattr(SearcherEnvironment, "open", lambda *_: environment)
     monkeypatch.setattr("slmsearch.training.preflight.load_questions", lambda *_: {"train": questions})
     planned = []

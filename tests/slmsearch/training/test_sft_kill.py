@@ -15,7 +15,7 @@ from slmsearch.config import LoraSection, PolicyConfig, RunConfig, SftConfig
 from slmsearch.training import sft_checkpoints, teach
 from slmsearch.training.encoding import Encoded
 from slmsearch.training.files import MANIFEST, checkpoint_step, list_checkpoints, scratch_of, seal_checkpoint
-from slmsearch.training.grpo import make_adapter_config
+from slmsearch.training.grpo_settings import make_adapter_config
 from slmsearch.training.sft import DemonstrationTrainer, Lesson, train_sft
 from slmsearch.training.sft_checkpoints import PROGRESS
 from slmsearch.training.streams import repeated

@@ -24,7 +24,7 @@ from slmsearch.training import losses, sft, streams, teach
 from slmsearch.training.bootstrap import build_tokenizer
 from slmsearch.training.encoding import IGNORED, encode_demonstration
 from slmsearch.training.fused_lora import fused_lora, lower_frozen, unchanged_adapters
-from slmsearch.training.grpo import make_adapter_config
+from slmsearch.training.grpo_settings import make_adapter_config
 from slmsearch.training.sft import WIDE_STEP, EpisodeBatches, Lesson, train_sft
 from slmsearch.training.streams import demonstrated, repeated
 from slmsearch.training.teach import load_student
