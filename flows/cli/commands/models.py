@@ -111,7 +111,7 @@ def _server(name: "Role", engine: str) -> None:
             session.override(**{f"{name}__model": model})
             _start(session, name, start_timeout, detach, given)
 
-    run.__doc__ = f"Serve {name}.model until Ctrl-C.\n\nWaits until it answers, and prints the settings that use it."
+    run.__doc__ = f"Serve {name}.model until Ctrl-C.\n\nIt waits until the server answers, and prints the settings that use it."
     for add_option in reversed(options):
         run = add_option(run)
     command(serve, name, endless=True)(run)
