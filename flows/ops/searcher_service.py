@@ -116,7 +116,7 @@ def _open_service(
 
 
 def find_served(config: RunConfig, say: Say, policy: str | None) -> ServedPolicy:
-    """Return the policy and index to serve: the champion on the index version it was evaluated on, or another policy on the configured corpus.
+    """Return policy and index to serve: the champion on the index version of its evaluation, or another policy on the configured corpus.
 
     Raises:
         ConfigError: the name is no policy.

@@ -1,4 +1,4 @@
-"""Choose the policy that a flow, a command or the service plays: one that is named, the champion, or what is configured."""
+"""Choose the policy of a flow, a command or the service: the named one, the champion, or the configured one."""
 
 from flows.runtime.servers import Say
 from slmsearch.config import RunConfig
