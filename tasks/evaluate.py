@@ -33,7 +33,7 @@ class Evaluated(TypedDict):
 
 
 class Compared(TypedDict):
-    """Fields of a `Comparison` that flows read; `comparison.json` has all of it."""
+    """Fields of a `Comparison` that flows read; the dict holds all of its fields."""
 
     n: int
     metric: str

@@ -64,14 +64,14 @@ class PrefectFacts:
     paused: bool | None = None
     """True if the work pool is paused; None if it is missing."""
     online_workers: int = 0
-    """Workers of the pool."""
+    """Number of online workers of the pool."""
     taken_slots: Mapping[str, int] = field(default_factory=dict)
-    """Slots of each global concurrency limit."""
+    """Taken slots of each global concurrency limit."""
     watches: tuple[WatchedRuns, ...] = ()
     live_runs: int = 0
     """Number of flow runs that are running."""
     scheduled: int = 0
-    """Deployments of the project."""
+    """Number of scheduled deployments of the project."""
 
 
 @dataclass(frozen=True, slots=True)

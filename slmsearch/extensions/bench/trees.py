@@ -1,4 +1,4 @@
-"""Updates over trees beside row-wise ones: how far they are apart on the batch of a measured step, and how long each takes on a device."""
+"""Updates over trees beside row-wise ones: their differences on the batch of a measured step, and the time of each on a device."""
 
 import time
 from collections.abc import Callable, Mapping

@@ -38,7 +38,7 @@ EMPTY_LISTS: dict[str, tuple[Any, Any]] = {
     "resource_templates": (types.ListResourceTemplatesRequest, types.ListResourceTemplatesResult.model_validate({"resourceTemplates": []})),
     "prompts": (types.ListPromptsRequest, types.ListPromptsResult(prompts=[])),
 }
-"""Kind of request -> its empty result; the searcher has none of them, and some clients fail without an answer."""
+"""Kind of list -> its request and an empty result; the searcher has none of them, and some clients fail without an answer."""
 log = logging.getLogger(__name__)
 
 

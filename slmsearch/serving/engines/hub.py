@@ -28,7 +28,7 @@ KNOWN = {
 }
 """Judges that the documentation names; the quantisations are those of Ollama's library."""
 _OTHER_WEIGHTS = ["*.gguf", "*.pth", "*.h5", "*.msgpack", "*.onnx", "original/*", "onnx/*"]
-"""Repositories with the same weights for other programs."""
+"""File patterns of the same weights for other programs."""
 
 
 def hub_name(model: str) -> str:

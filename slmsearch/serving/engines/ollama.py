@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 PORT = 11434
 _STEP_PERCENT = 5
-"""Time between two reports of a pull."""
+"""Progress between two reports of a pull, in percent."""
 _KEEP_ALIVE = "5s"
 """Time that the model stays after a test load, which frees the device again: `judge.loaded` decides what stays."""
 _REFUSALS = {
