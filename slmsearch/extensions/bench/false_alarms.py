@@ -57,7 +57,7 @@ class NightSeries:
         self.promotion = Promotion("promotion", "fixed", max(draws, key=lambda scores: float(scores.values.mean())), {})
 
     def play(self, fixed_fall: float = 0.0, fresh_fall: float = 0.0, shape: str = "spread", judged: bool = True) -> Night:
-        """Play the next night, with chances lower by `fall`, and judge it."""
+        """Play the next night, with chances lower by the falls, and judge it."""
         number = len(self.nights)
         fixed = self._play(fell(self.chances, self.kinds, fixed_fall, shape, np.random.default_rng(7)), self.kinds)
         chances, kinds = self._questions(self.policy.world_sd)

@@ -90,7 +90,7 @@ CARD = {
 
 
 class Times(NamedTuple):
-    """What one step took."""
+    """Times of one step."""
 
     rollout_s: float
     step_s: float

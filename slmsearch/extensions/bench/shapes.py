@@ -100,7 +100,7 @@ class LongToolbox(Toolbox):
 
 
 def filler(seed: str, words: int) -> str:
-    """Write `count` words, every third with a number; the same seed gives the same ones."""
+    """Write this number of words, every third with a number; the same seed gives the same ones."""
     chance = random.Random(seed)
     return " ".join(f"{chance.choice(WORDS)} {chance.randrange(1000, 9999)}" if k % 3 == 0 else chance.choice(WORDS) for k in range(words))
 

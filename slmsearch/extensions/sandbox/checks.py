@@ -33,7 +33,7 @@ class SandboxFinding:
 
 
 class ScriptedTools:
-    """Toolbox that answers from the call alone, to check the sandbox without a corpus: every search finds one page, named after the query."""
+    """Toolbox that answers without a corpus, to check the sandbox: every search finds one page, named after the query."""
 
     def serve(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
         """Serve calls."""
