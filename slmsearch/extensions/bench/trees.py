@@ -29,7 +29,7 @@ COMPARED_TOKENS, COMPARED_OF_A_LARGE_MODEL, LARGE = 24_000, 4_000, 50_000_000
 
 MODEL = "smollm2-135m-instruct"
 GROUPS, GROUP, GROUP_ON_CPU, OPENING, TURNS, TURN = 2, 8, 3, 160, 5, 96
-"""Sizes of the timed batch: groups, episodes of each, fewer on a CPU, tokens of an opening, turns of an episode with results, tokens of one."""
+"""Sizes of the timed batch: groups, episodes of each, fewer on a CPU, tokens of an opening, turns with results, tokens of one."""
 COLUMNS = {"": "{side}", "update, s": "{seconds:.2f}", "tokens a second": "{rate:.0f}", "peak, GiB": "{peak_gib}"}
 
 

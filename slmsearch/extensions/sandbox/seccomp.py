@@ -79,8 +79,8 @@ RULES = (
 """All allowed calls."""
 
 RUNC = (SyscallRule("fstatfs"), SyscallRule("openat", (Condition(2, os.O_WRONLY | os.O_CLOEXEC),)))
-"""System calls of Docker's runc behind the filter before the interpreter starts: it looks for open files and opens a pipe for writing. A program
-may open so what can be written to: its own files in /proc, and nothing else, since all the rest is read-only."""
+"""System calls of Docker's runc behind the filter before the interpreter starts: it looks for open files and opens a pipe for writing. A
+program may then open files for writing, but only its own files in /proc are writable; all others are read-only."""
 
 
 def build_filter() -> bytes:
