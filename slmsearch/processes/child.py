@@ -153,7 +153,7 @@ class ServerProcess(_Watched):
         self.pid = int(first.get("pid", 0))
         if not self.pid:
             self.process.wait()
-            raise ServiceError(f"{command[0]} cannot be run ({first.get('error', 'its watchdog ended without a word')}); see {log}")
+            raise ServiceError(f"{command[0]} cannot be run ({first.get('error', 'its watchdog exited without a message')}); see {log}")
 
     @property
     def watchdog_pid(self) -> int:

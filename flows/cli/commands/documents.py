@@ -71,10 +71,10 @@ def look_at_documents(session: Session, most: int | None = None) -> "tuple[list[
 
 
 @command(cli, "questions")
-@click.option("--from-corpus", is_flag=True, required=True, help="Make them from the configured pages; there is no other source yet.")
+@click.option("--from-corpus", is_flag=True, required=True, help="Make them from the configured pages, the only source yet.")
 @click.option("--out", type=FILE, required=True, help="JSON lines file to write.")
 @click.option("--limit", type=click.IntRange(min=0), default=0, help="Questions at most; 0 makes all.")
-@option("--two-hop", type=click.IntRange(min=0), default=0, help="Beside them, at most so many over two pages, one naming the other.")
+@option("--two-hop", type=click.IntRange(min=0), default=0, help="Further questions over two pages, one naming the other; maximum.")
 @option("--seed", type=int, default=0, help="Another one takes other sentences and gaps.")
 def questions(session: Session, from_corpus: bool, out: Path, limit: int, two_hop: int, seed: int) -> None:
     """Write questions about your own pages.

@@ -56,7 +56,7 @@ def largest_model() -> str | None:
 
 @command(cli, "learn")
 @click.argument("pages", type=click.Path())
-@option("--budget", type=Duration(), default="30m", help="Time in which all is to be done; 0 takes the steps that the settings say.")
+@option("--budget", type=Duration(), default="30m", help="Time limit for the whole command; 0 uses the configured steps.")
 @click.option("--model", help="Model to train. [default: smollm2-135m-instruct; by memory on a GPU]")
 @LIVE
 def learn(session: Session, pages: str, budget: float, model: str | None, live: bool) -> None:
@@ -86,9 +86,9 @@ def learn(session: Session, pages: str, budget: float, model: str | None, live: 
 @click.option("--policy", help="champion, untrained, random, retrieve-then-answer, a path, a Hub id, or openai:MODEL@URL.")
 @option("--split", choices=["train", "validation", "test", "all"], help="Questions to take.")
 @click.option("--limit", type=click.IntRange(min=0), help="Take a seeded sample of this many questions; 0 takes all.")
-@click.option("--twins", is_flag=True, help='Also ask what has no answer: is "I don\'t know" said there, and only there?')
-@click.option("--withdraw", is_flag=True, help="Also take what states an answer away, or change it: does the answer follow?")
-@click.option("--samples", type=click.IntRange(min=1), help="Also sample so many episodes of each question: pass@k and majority@k.")
+@click.option("--twins", is_flag=True, help="Also evaluate unanswerable variants and report abstention.")
+@click.option("--withdraw", is_flag=True, help="Also hide or replace the evidence and report changed answers.")
+@click.option("--samples", type=click.IntRange(min=1), help="Also sample this many episodes a question: pass@k, majority@k.")
 def evaluate(
     session: Session, policy: str | None, split: str | None, limit: int | None, twins: bool, withdraw: bool, samples: int | None
 ) -> None:

@@ -99,8 +99,8 @@ def _server(name: "Role", engine: str) -> None:
         click.option("--gpu-memory", type=click.FloatRange(0, 1), help="Share of the GPU's memory (vLLM); 0 means the CPU."),
         click.option("--lora-adapter", "adapters", multiple=True, metavar="NAME=PATH", help="LoRA adapter; repeatable with vLLM."),
         option("--start-timeout", type=click.FloatRange(min=1), default=600.0, help="Seconds until it must answer."),
-        click.option("--detach", is_flag=True, help="Return when it answers, and leave it running."),
-        click.option("--stop", is_flag=True, help="Stop the one that runs."),
+        click.option("--detach", is_flag=True, help="Return when it answers; it continues to run."),
+        click.option("--stop", is_flag=True, help="Stop the running server."),
         click.argument("extra", nargs=-1, type=click.UNPROCESSED, metavar="[-- SERVER ARGUMENTS]"),
     ]
 

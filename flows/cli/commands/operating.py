@@ -137,7 +137,7 @@ def deploy(session: Session, pool_type: str, base_job_template: Path | None) -> 
 @command(ops, "worker", endless=True)
 @click.option("--name", help="Name in the pool; the machine's by default.")
 @option("--limit", type=click.IntRange(0), default=0, help="Flow runs at a time; 0 takes any number.")
-@click.option("--check", is_flag=True, help="Only say whether the worker of this name reports; start nothing.")
+@click.option("--check", is_flag=True, help="Only report whether the worker of this name is alive.")
 def worker(session: Session, name: str | None, limit: int, check: bool) -> None:
     """Run the flow runs of the work pool.
 
@@ -191,7 +191,7 @@ def reconcile(session: Session) -> None:
         from flows.reconcile import reconcile_here
 
         fixed = reconcile_here(session.config)
-    text = "\n".join(item.describe() for item in fixed) or "all states are true: nothing shows as running that is not"
+    text = "\n".join(item.describe() for item in fixed) or "all run states are correct"
     session.finish({"fixed": [asdict(item) for item in fixed]}, text)
 
 
@@ -230,7 +230,7 @@ def _rows(items: "Sequence[Item]", deed: bool, chroma_url: str | None = None) ->
         rows.append(f"{kind:<13}{len(mine):>5}  {sum(item.num_bytes for item in mine) / 1e6:>9.1f} MB  {shown}")
     size = sum(item.num_bytes for item in items) / 1e6
     if not items:
-        verdict = "nothing may go: everything is needed or young"
+        verdict = "nothing to delete: everything is in use or newer than --older-than"
     elif deed:
         verdict = f"{len(items)} things deleted, {size:.1f} MB freed; `mlflow gc` frees what deleted runs held"
     else:

@@ -62,7 +62,7 @@ def report(session: Session, runs: tuple[str, ...], output: Path | None, episode
 
 @command(cli, "lineage")
 @click.argument("target")
-@click.option("--verify", "again", is_flag=True, help="Hash every stored content again and name what changed; exit code 1 if anything did.")
+@click.option("--verify", "again", is_flag=True, help="Hash all stored content again, name changes; exit code 1 if any.")
 def lineage(session: Session, target: str, again: bool) -> None:
     """Show the recorded inputs and outputs of TARGET.
 
@@ -176,7 +176,7 @@ def rollback(session: Session, reason: str) -> None:
 
 
 @command(cli, "nights")
-@click.option("--accept", metavar="NIGHT", help="Take a regressed night (or its beginning) as the new state of things.")
+@click.option("--accept", metavar="NIGHT", help="Accept a regressed night, by its name or beginning, as reference.")
 @click.option("--reason", help="Why; recorded with the night.")
 def nights(session: Session, accept: str | None, reason: str | None) -> None:
     """List the nightly evaluations, newest first.

@@ -89,7 +89,7 @@ def start_in_background(order: Order, say: Say) -> Endpoint:
                 if state is not None and state.supervisor == process.pid and state.phase == "ready":
                     return endpoint_of(make_engine(order.engine), order.request, state.server, Path(state.log))
                 if not alive:
-                    raise ServiceError(f"the supervisor of the {role} server ended without a word; see {log}")
+                    raise ServiceError(f"the supervisor of the {role} server exited without an error message; see {log}")
                 time.sleep(POLL_SECONDS)
     except BaseException:
         process.stop(STOP_SECONDS)
