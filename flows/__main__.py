@@ -1,4 +1,4 @@
-"""`python -m flows`: the console script, where it is not installed."""
+"""Entry point of `python -m flows`: the console script, where it is not installed."""
 
 from flows.cli.main import main
 

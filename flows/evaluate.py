@@ -13,7 +13,7 @@ from tasks.evaluate import Evaluated
 
 @flow(name="evaluate", persist_result=True, result_serializer="json")
 def evaluate(config: RunConfig = DEFAULTS) -> dict[str, object]:
-    """Evaluate one policy: `evaluate.policy`, or the champion, or what is configured where nothing was promoted yet."""
+    """Evaluate one policy: `evaluate.policy`, or the champion, or the configured policy before the first promotion."""
     with open_pipeline("evaluate", config) as run:
         spec = choose_policy(run.config, run.config.evaluate.policy)
         if spec.policy and not spec.policy.base_url:
@@ -27,7 +27,7 @@ def evaluate(config: RunConfig = DEFAULTS) -> dict[str, object]:
 
 
 def summarise_trust(found: Evaluated) -> dict[str, object]:
-    """Return what an evaluation on twins and of repeated episodes found, over all questions, with intervals."""
+    """Return the results of an evaluation on twins and of repeated episodes, over all questions, with intervals."""
     shares = {name: slices["all"] for name, slices in found.get("trust", {}).items()}
     spans = {name: {part: share[part] for part in ("value", "low", "high")} for name, share in shares.items()}
     summary: dict[str, object] = {name.removeprefix("answer/"): span for name, span in spans.items() if name.startswith("answer/")}

@@ -1,4 +1,4 @@
-"""The flow `evaluate-shard`: play one shard of an evaluation and store its rows. `flows/stages/sharding.py` starts it; people need not."""
+"""The flow `evaluate-shard`: play one shard of an evaluation and store its rows. `flows/stages/sharding.py` starts it, not a person."""
 
 from prefect import flow
 
@@ -7,10 +7,10 @@ from flows.stages.one_shard import ShardRequest, play_shard
 from slmsearch.config import RunConfig
 
 DEFAULTS = RunConfig()
-"""Not that of `pipeline.py`, which loads MLflow: a shard has no run of its own there."""
+"""Parameters of a flow run without any; not those of `pipeline.py`, which loads MLflow: a shard has no MLflow run of its own."""
 
 
 @flow(name="evaluate-shard", flow_run_name="shard-{request.shard.name}", persist_result=True, result_serializer="json")
 def evaluate_shard(request: ShardRequest, config: RunConfig = DEFAULTS) -> dict[str, object]:
-    """Play a shard, or find it played; return how many questions it has and where it was played."""
+    """Play a shard, or find its stored rows; return its number of questions and where it was played."""
     return play_shard(request, settle(config, ("nightly.",)))

@@ -1,4 +1,4 @@
-"""The flow `housekeeping`: say what nothing needs any more; take it away only where that is asked for."""
+"""The flow `housekeeping`: list data that nothing needs, and delete it only on request."""
 
 from dataclasses import asdict
 
@@ -16,12 +16,12 @@ from tasks.housekeeping import Item, Rules, carry_out, plan
 def housekeeping(
     config: RunConfig = DEFAULTS, apply: bool = False, older_than_days: float = 14.0, keep_versions: int = 3
 ) -> dict[str, object]:
-    """List what nothing needs and is old enough; with `apply` take it away.
+    """List data that nothing needs and that is old enough; with `apply` delete it.
 
     Args:
-        config: says where things lie.
-        apply: take it away; without this nothing is changed.
-        older_than_days: days that must have passed since anything touched it.
+        config: names the directories.
+        apply: delete; without it nothing changes.
+        older_than_days: days since the last change.
         keep_versions: newest versions of each model that stay.
     """
     config = settle(config, ALL_BUT_TRACKING)

@@ -1,4 +1,4 @@
-"""The flow `learn`: from documents to a trained searcher, within a time, and again when the documents changed."""
+"""The flow `learn`: from documents to a trained searcher within a time limit, and again when the documents changed."""
 
 import time
 from collections import Counter
@@ -30,9 +30,9 @@ from tasks.learn import BEGINNINGS, QUESTIONS, SETTINGS, Asked, ask_task, held, 
 from tasks.promotion import champion_policy, find_champion
 
 TWINS_ASKED = 50
-"""Questions whose twins are asked, two each."""
+"""Number of questions whose twins are asked, two each."""
 ASKED_ALONE = 8
-"""Questions played one at a time, to say how long one takes."""
+"""Number of questions played one at a time, to measure the time of one."""
 
 
 @flow(name="learn", persist_result=True, result_serializer="json")
@@ -82,7 +82,7 @@ def learn(config: RunConfig = DEFAULTS) -> dict[str, object]:
 
 
 def make_questions(run: Pipeline) -> tuple[Pipeline, Data, Asked]:
-    """Index the pages, make the questions that are missing, and return the run with them, the data and how they came about."""
+    """Index the pages, make the missing questions, and return the run with them, the data and a report on the questions."""
     data = prepare_data(run)
     with run.stage("questions") as run_id:
         asked = ask_task(data, run.config)
@@ -100,9 +100,9 @@ def count_right(summary: Mapping[str, Any], config: RunConfig) -> dict[str, floa
 
 
 def ask_twins(run: Pipeline, data: Data, train_key: str) -> dict[str, float] | None:
-    """Return how often the trained policy says "I don't know" where it should: on twins of some questions, with its 95 % interval.
+    """Return how often the trained policy abstains on unanswerable twins of some questions, with the 95 % interval.
 
-    None where no question has a twin, or the policy writes programs, which see the whole corpus.
+    None if no question has a twin, or if the policy writes programs, which see the whole corpus.
     """
     if run.config.searcher.programs:
         return None
@@ -114,9 +114,9 @@ def ask_twins(run: Pipeline, data: Data, train_key: str) -> dict[str, float] | N
 
 
 def find_beginning(run: Pipeline, data: Data) -> PolicyConfig | None:
-    """Return the champion's policy where it learnt from other pages or questions than these; None begins with the configured model.
+    """Return the champion's policy if it learnt from other pages or questions; None means the configured model.
 
-    What was found for the same pages and questions before is found again, so that a run can be repeated.
+    The same pages and questions give the same result again, so that a run can be repeated.
     """
     beginnings = learnt_dir(run.config) / BEGINNINGS
     known = read_json(beginnings)
@@ -132,7 +132,7 @@ def find_beginning(run: Pipeline, data: Data) -> PolicyConfig | None:
 
 
 def write_settings(config: RunConfig) -> str:
-    """Write what the searcher is asked, served and trained again with; return the file."""
+    """Write the settings with which the searcher is asked, served and trained again; return the file."""
     path = learnt_dir(config) / SETTINGS
     settings = recordable(config.changed({"learn.budget_s": 0.0}), only_changed=True)
     replace_text(path, yaml.safe_dump(settings, sort_keys=False, allow_unicode=True))

@@ -1,4 +1,4 @@
-"""The flow `nightly`: play the champion anew on the fixed set and on a fresh world, compare, and alarm where it got worse."""
+"""The flow `nightly`: play the champion anew on the fixed set and on a fresh world, compare, and raise an alarm if it got worse."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, replace
@@ -29,21 +29,21 @@ from tasks.promotion import find_champion
 from tasks.tracking import CHAMPION
 
 FRESH_SEEDS = 1_000_000
-"""Added to the day's number for the seed of its world: no training and no other measurement uses such seeds."""
+"""Seed offset of a night's world, added to the day's number: no training and no other measurement uses such seeds."""
 QUESTIONS_PER_PAGE = 2.5
-"""Questions played of each fresh page, of four that the world has: a thousand of the 400 pages by default."""
+"""Questions played of each fresh page, out of four that the world has: a thousand of the 400 pages by default."""
 PLAYING = ("corpus.", "retrieval.", "searcher.", "sandbox.", "planner.", "policy.", "reward.", "judge.", "evaluate.", "decision.metric")
-"""Settings that decide how a night comes out."""
+"""Settings that decide the result of a night."""
 TIMEOUT_S, TRIES, SENT = 10.0, 3, "sent"
-"""Of calls of the webhook."""
+"""Time limit for calls of the webhook."""
 WEBHOOK = "SLMSEARCH_NIGHTLY__WEBHOOK"
 
 
 @flow(name="nightly", persist_result=True, result_serializer="json")
 def nightly(config: RunConfig = DEFAULTS) -> Any:
-    """Evaluate the champion as on every night, and say what changed since where it is worse than before.
+    """Evaluate the champion as every night does, and report what changed if it got worse.
 
-    The flow run of a night that regressed has done what it should and is completed; its state is named `Regressed`.
+    The flow run of a night that regressed is completed; its state is named `Regressed`.
     """
     with open_pipeline("nightly", config) as run:
         champion = find_champion(run.config)
@@ -63,13 +63,13 @@ def nightly(config: RunConfig = DEFAULTS) -> Any:
 
 
 def tonight() -> date:
-    """Return the day a run was scheduled for, UTC: one that begins late is still of its night."""
+    """Return the day for which a run was scheduled, UTC: a run that begins late still belongs to its night."""
     scheduled = flow_run.scheduled_start_time if flow_run.id else None
     return (scheduled or datetime.now(UTC)).astimezone(UTC).date()
 
 
 def fresh_config(config: RunConfig, day: date) -> RunConfig:
-    """Return the configuration of the night's fresh world, or fresh problems: nobody has seen their questions."""
+    """Return the configuration of the night's fresh world, or fresh problems, whose questions no training has used."""
     seed, pages = FRESH_SEEDS + day.toordinal(), config.nightly.fresh_pages
     questions = int(QUESTIONS_PER_PAGE * pages)
     return environment_of(config).data.fresh(config, seed, pages, questions).changed({"evaluate.split": "all", "evaluate.limit": questions})
@@ -86,7 +86,7 @@ def evaluated_fresh(run: Pipeline, spec: PolicySpec, day: date) -> str:
 def judged(
     run: Pipeline, spec: PolicySpec, champion: dict[str, str] | None, data: Data, keys: dict[str, str], settings: Mapping[str, object]
 ) -> Night:
-    """Compare the night with its past; its record goes to disk and into MLflow."""
+    """Compare the night with earlier ones; write its record to disk and into MLflow."""
     make = describe_make(data, spec, champion, settings, run.config)
     with run.stage("judge-night") as run_id:
         found = judge_night_task(spec, keys, make, champion, run.ids, run.config)
@@ -96,7 +96,7 @@ def judged(
 
 
 def tell(run: Pipeline, night: Night) -> Night:
-    """Show the night, emit its events, and call the webhook where it regressed; what cannot be delivered is said and ends nothing."""
+    """Show the night, emit its events, and call the webhook if it regressed; delivery failures are logged and do not fail the run."""
     config, text = run.config, describe_night(night)
     tables = [night_table(night), *([trust_table(run.trust)] if run.trust else [])]
     show_night("\n\n".join(table.to_markdown() for table in tables), text, night.state == "regressed")
@@ -117,9 +117,9 @@ def tell(run: Pipeline, night: Night) -> Night:
 
 
 def post_alarm(address: str, payload: Mapping[str, object]) -> str:
-    """Post an alarm to a webhook as JSON; return `sent`, or why it was not. The address holds a secret and is never in what is returned.
+    """Post an alarm to a webhook as JSON; return `sent`, or the reason of a failure, without the address, which holds a secret.
 
-    `text` in the payload says it in one sentence, for chats; the rest is for programs.
+    `text` in the payload is one sentence, for chats; the rest is for programs.
     """
     if not address.startswith(("http://", "https://")):
         return "failed: nightly.webhook is no address; it begins with http:// or https://"
@@ -139,7 +139,7 @@ def post_alarm(address: str, payload: Mapping[str, object]) -> str:
 
 
 def webhook(config: NightlyConfig) -> str | None:
-    """Return the address alarms go to: of the configuration, or of this process, since secrets do not travel with a deployment's runs."""
+    """Return the address of alarms: from the configuration, or this process, since secrets do not travel with a deployment's runs."""
     if config.webhook is not None:
         return config.webhook.get_secret_value() or None
     return read_environment().get(WEBHOOK) or None

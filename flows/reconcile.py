@@ -1,4 +1,4 @@
-"""The flow `reconcile`: bring the states of both trackers to the truth; nightly, and whenever a person wants it."""
+"""The flow `reconcile`: correct the states of both trackers; nightly, and on request."""
 
 from collections.abc import Collection
 from dataclasses import asdict
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @flow(name="reconcile", persist_result=True, result_serializer="json")
 def reconcile(config: RunConfig = DEFAULTS) -> dict[str, object]:
-    """End what shows as running and is not, in Prefect and in MLflow, and say what it was."""
+    """End what shows as running and is not, in Prefect and in MLflow, and report it."""
     config = settle(config, ALL_BUT_TRACKING)
     own_flow_run()
     fixed = reconcile_here(config)
@@ -31,7 +31,7 @@ def reconcile(config: RunConfig = DEFAULTS) -> dict[str, object]:
 
 
 def reconcile_here(config: RunConfig, workers: Collection[str] = ()) -> "list[Fixed]":
-    """Do it with the Prefect API of this process and see that heartbeats are watched; `workers` are those that the caller keeps here."""
+    """Reconcile with this process' Prefect API and make sure that heartbeats are watched; `workers` are those that the caller runs here."""
     with get_client(sync_client=True) as client:
         watch_heartbeats(client)
         return end_what_is_over(config, client, POOL, workers)

@@ -31,13 +31,14 @@ from tasks.evaluate import Evaluated
 from tasks.train import Trained
 
 FEW_FRAC, FEW = 0.4, 200
-"""Share of the questions for policies that nothing was trained of, which are far from all others and write the longest episodes, and how
-many at most; `decision.min_questions` at least, since promotion compares with them."""
+"""Share of the questions, and their maximum number, for untrained policies, which differ most and write the longest episodes; at least
+`decision.min_questions`, since promotion compares with them.
+"""
 
 
 @flow(name="train-and-eval", persist_result=True, result_serializer="json")
 def train_and_eval(config: RunConfig = DEFAULTS) -> dict[str, object]:
-    """Train a model with GRPO and say, with statistics, whether it got better and whether it is promoted."""
+    """Train a model with GRPO; report, with statistics, whether it improved and whether it is promoted."""
     return train_compared("train-and-eval", config)
 
 
@@ -49,14 +50,14 @@ def train_planner(config: RunConfig = DEFAULTS) -> dict[str, object]:
 
 @flow(name="train", persist_result=True, result_serializer="json")
 def train(config: RunConfig = DEFAULTS) -> dict[str, object]:
-    """Train an adapter with GRPO, or go on where a killed run stopped, and register it."""
+    """Train an adapter with GRPO, or resume a killed run, and register it."""
     with open_pipeline("train", config, check_models) as run:
         data = prepare_data(run)
         return {**train_adapter(start_from_examples(run, data), data), **run.ids}
 
 
 def train_compared(name: str, config: RunConfig) -> dict[str, object]:
-    """Train in the configured environment as the flow of that name; return the summary."""
+    """Train in the configured environment as the named flow; return the summary."""
     with open_pipeline(name, config, check_models) as run:
         return train_in(run)
 
@@ -65,17 +66,17 @@ Decide = Callable[[Pipeline, Evaluated], Pipeline]
 
 
 def as_set(run: Pipeline, before: Evaluated) -> Pipeline:
-    """Decide nothing."""
+    """Return the settings unchanged."""
     return run
 
 
 def train_in(run: Pipeline, begin: PolicyConfig | None = None, decide: Decide = as_set) -> dict[str, object]:
-    """Train in a run that is open; return the summary.
+    """Train in an open run; return the summary.
 
     Args:
         run: the run.
-        begin: what the supervised start begins with; None takes the configured policy.
-        decide: sets what may follow from the evaluation of the start.
+        begin: policy that the supervised start begins with; None takes the configured one.
+        decide: function that sets settings after the evaluation of the start.
     """
     environment, base = environment_of(run.config), run
     data, controls = prepare_data(run), environment.controls
@@ -102,17 +103,17 @@ def train_in(run: Pipeline, begin: PolicyConfig | None = None, decide: Decide = 
 
 
 def evaluated_all(run: Pipeline, data: Data, specs: Iterable[PolicySpec]) -> dict[str, Evaluated]:
-    """Evaluate the policies that the trained one is shown beside on the same questions; return name -> evaluation."""
+    """Evaluate the policies shown beside the trained one, on the same questions; return name -> evaluation."""
     return {spec.name: evaluate_policy(run, data, spec, f"evaluate-{spec.name}") for spec in specs}
 
 
 def wants_control(config: RunConfig) -> bool:
-    """Say whether an SFT control is trained."""
+    """Return whether an SFT control is trained."""
     return environment_of(config).controls.has_sft and config.control.enabled
 
 
 def evaluated_control(run: Pipeline, data: Data, seconds: float, name: str, training: str) -> ControlEvaluated:
-    """Train a model by supervision for as long as a training of that key, and evaluate it; its evaluation also says how long it trained."""
+    """Train a model by supervision as long as the training of a key, and evaluate it; the result also holds its training time."""
     control = train_sft_control(run, seconds, name, training)
     policy = run.config.policy.model_copy(update={"model": control["model"], "adapter": None, "base_url": None})
     evaluation = evaluate_policy(run, data, PolicySpec(f"sft-{name}", policy), f"evaluate-{name}")
@@ -120,10 +121,10 @@ def evaluated_control(run: Pipeline, data: Data, seconds: float, name: str, trai
 
 
 def play_without_searching(run: Pipeline, config: RunConfig, data: Data, trained: Trained, after: Evaluated) -> BesideSearch:
-    """Measure what the model that a run on real pages began with does untrained, from memory, and as a reader.
+    """Evaluate the first model of a run on real pages untrained, from memory, and as a reader.
 
-    The reader is the start, taught on to answer at once from what one search finds, for as long as GRPO took and at the start's rate, so
-    that both have had the same time. Seeds share it: it takes the time of the first one's GRPO.
+    The reader is the start, trained further to answer at once from one search, for as long as GRPO took and at the start's rate: both
+    have had the same time. Seeds share it: it takes the time of the first one's GRPO.
     """
     limit, least = run.config.evaluate.limit or FEW, run.config.decision.min_questions
     few = run.config.changed({"policy": config.policy, "evaluate.limit": min(limit, FEW, max(least, int(FEW_FRAC * limit)))})

@@ -1,8 +1,7 @@
-"""When a task's stored result may stand for running it again, and when a failed one is worth another try.
+"""Rules of stored task results: when a result replaces a new run of the task, and when a failed task is retried.
 
-Prefect hashes a task's arguments and its own lines. Tasks here are keyed by content keys, so that a setting without
-influence changes nothing, and by a digest of the code behind them. A stored result is believed only while the artefact
-it names is there.
+Prefect hashes a task's arguments and its own lines. Tasks here are keyed by content keys, so that a setting without influence changes
+nothing, and by a digest of the code behind them. A stored result counts only while the artefact it names exists.
 """
 
 from typing import Any, ParamSpec, TypeVar
@@ -36,11 +35,11 @@ OUTAGES: tuple[type[SlmSearchError], ...] = (
     SandboxError,
     ServiceError,
 )
-"""What a second try may cure where a network lies between; wrong settings and models are wrong again."""
+"""Errors that a retry may cure if a network is involved; wrong settings and models stay wrong."""
 
 
 def cached(*ignored: str) -> dict[str, Any]:
-    """Return the options of a task whose result is stored under its arguments, those ignored left out, and its source."""
+    """Return the options of a task whose result is stored under its arguments, without those ignored, and its source."""
     policy: CachePolicy = INPUTS
     for name in ignored:
         policy = policy - name
@@ -48,7 +47,7 @@ def cached(*ignored: str) -> dict[str, Any]:
 
 
 def retried(touches_network: bool) -> dict[str, Any]:
-    """Return the options of a task that is tried again after an outage, if it touches a network at all."""
+    """Return the options of a task that Prefect retries after an outage, if the task uses a network."""
     if not touches_network:
         return {}
     return {"retries": 2, "retry_delay_seconds": [2.0, 15.0], "retry_jitter_factor": 0.5, "retry_condition_fn": _is_outage}
@@ -59,10 +58,10 @@ def _is_outage(_task: Task[..., Any], _run: TaskRun, state: State[Any]) -> bool:
 
 
 def touches_network(config: RunConfig) -> bool:
-    """Say whether playing and judging an episode talks to a server."""
+    """Return whether playing and judging an episode uses a server."""
     return config.judge.kind != "exact" or config.policy.base_url is not None or any(environment_of(config).data.servers(config).values())
 
 
 def fresh(task: Task[P, R], is_there: bool) -> Task[P, R]:
-    """Return the task as it is where its artefact is complete on disk, else one that ignores its stored result."""
+    """Return the task unchanged if its artefact is complete on disk, else a copy that ignores its stored result."""
     return task if is_there else task.with_options(refresh_cache=True)

@@ -14,7 +14,7 @@ _kept: ContextVar[Child | None] = ContextVar("kept", default=None)
 
 @contextmanager
 def keeping_child() -> Iterator[None]:
-    """Keep one child for all calls of the context; it ends with it."""
+    """Keep one child for all calls of the context; it ends with the context."""
     with Child() as child:
         token = _kept.set(child)
         try:
@@ -24,7 +24,7 @@ def keeping_child() -> Iterator[None]:
 
 
 def in_child(function: Callable[..., T] | str, *args: Any, **kwargs: Any) -> T:
-    """Call a function in the child that is kept, else in one for this call; see `Child.call`."""
+    """Call a function in the kept child, else in a new one for this call; see `Child.call`."""
     if (child := _kept.get()) is not None:
         return child.call(function, *args, **kwargs)
     with Child() as child:
@@ -32,6 +32,6 @@ def in_child(function: Callable[..., T] | str, *args: Any, **kwargs: Any) -> T:
 
 
 def end_child() -> None:
-    """End the child that is kept: what comes next wants the device and the memory; a later call starts another."""
+    """End the kept child to free the device and the memory for the next stage; a later call starts another."""
     if (child := _kept.get()) is not None:
         child.stop()

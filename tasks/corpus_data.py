@@ -1,4 +1,4 @@
-"""What a policy plays on: a corpus, materialised and checked, and the index version of it."""
+"""The data of a policy: a corpus, materialised and checked, and its index version."""
 
 from dataclasses import asdict, dataclass
 from typing import TypedDict, cast
@@ -18,16 +18,16 @@ from tasks.progress import Progress
 
 @dataclass(frozen=True)
 class Data:
-    """What a policy plays on."""
+    """Corpus and index version of a policy."""
 
     digest: str
-    """Of the corpus."""
+    """Directory of the corpus."""
     index_key: str = ""
-    """Index version; empty where the environment has none."""
+    """Key of the index version; empty if the environment has none."""
 
 
 class FoundRow(TypedDict):
-    """A `Finding` as a task's stored result has it."""
+    """A `Finding` in the form of a task's stored result."""
 
     expectation: str
     table: str
@@ -39,7 +39,7 @@ class FoundRow(TypedDict):
 
 
 class Report(TypedDict, total=False):
-    """What is known of data."""
+    """Report on the data."""
 
     digest: str
     ok: bool
@@ -47,12 +47,12 @@ class Report(TypedDict, total=False):
 
 
 class ValidationFailed(CorpusError):
-    """The data have critical findings; what they are has been shown and recorded."""
+    """Error of data with critical findings, which have been shown and recorded."""
 
 
 @task(name="load-corpus", cache_policy=NO_CACHE)
 def load_corpus_task(config: RunConfig) -> Report:
-    """Materialise questions and splits, and pages, or find them; return the digest, and what was not taken of a folder, as findings."""
+    """Materialise or find questions, splits and pages; return the digest, and the skipped files of a folder as findings."""
     skipped: list[Skipped] = []
     with Progress("corpus", "files") as progress:
         digest = environment_of(config).data.build(config, config.paths.corpora, skipped, progress)
@@ -61,15 +61,15 @@ def load_corpus_task(config: RunConfig) -> Report:
 
 @task(name="validate", **cached("config"))
 def validate_task(digest: str, data_dir: str, code: str, config: RunConfig) -> Report:
-    """Check the data and return what was found; the key of the stored result holds where they lie and the code that checks."""
+    """Check the data and return the findings; the key of the stored result has the paths of the data and the code that checks."""
     return cast("Report", environment_of(config).data.check(config.paths.corpora, digest))
 
 
 @task(name="build-index", **cached("digest", "config", "current"))
 def build_index_task(key: str, data_dir: str, code: str, digest: str, config: RunConfig, current: bool = True) -> dict[str, str | float]:
-    """Build the index version of a key, or find it complete, and point `CURRENT` to it where it is to be current.
+    """Build the index version of a key, or find it complete, and point `CURRENT` to it if it is to be current.
 
-    The key of the stored result holds where the version is put and the code that builds it.
+    The key of the stored result has the directory of the version and the code that builds it.
     """
     from slmsearch.retrieval.build import build_index
     from slmsearch.retrieval.versions import read_version

@@ -1,4 +1,4 @@
-"""What a run was computed with: packages and code, recorded beside its settings. Imports no Prefect, which must not come too early."""
+"""Packages and code of a run, recorded beside its settings. This module does not import Prefect, which must not load too early."""
 
 import platform
 from functools import cache
@@ -15,7 +15,7 @@ PACKAGES = (
 
 
 def describe_environment() -> dict[str, object]:
-    """Return versions of Python and of the packages that decide results, and a digest of the code of each package."""
+    """Return versions of Python and of the packages that determine results, and a digest of the code of each package."""
     packages = sorted(path.name for path in Path(slmsearch.__file__).parent.iterdir() if (path / "__init__.py").is_file())
     return {
         "python": platform.python_version(),
@@ -36,7 +36,7 @@ def installed(package: str) -> str | None:
 
 @cache
 def code_digest(*packages: str) -> str:
-    """Hash the source of packages of `slmsearch`, and of what all of them use."""
+    """Hash the source of packages of `slmsearch`, and of the modules that all of them use."""
     root = Path(slmsearch.__file__).parent
     files = [*root.glob("*.py"), *(path for package in packages for path in (root / package).rglob("*") if path.suffix in {".py", ".txt"})]
     return file_key(*sorted(files))

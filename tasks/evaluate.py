@@ -29,11 +29,11 @@ class Evaluated(TypedDict):
     slices: dict[str, dict[str, float]]
     seconds: float
     trust: NotRequired[dict[str, dict[str, dict[str, float]]]]
-    """Measure -> slice -> share, see `measure_trust`."""
+    """Trust measures as measure -> slice -> share, see `measure_trust`."""
 
 
 class Compared(TypedDict):
-    """What flows read of a `Comparison`; all of it is there."""
+    """Fields of a `Comparison` that flows read; the dict holds all of its fields."""
 
     n: int
     metric: str
@@ -48,7 +48,7 @@ class Compared(TypedDict):
 def evaluate_task(key: str, data_dir: str, code: str, spec: PolicySpec, data: Data, config: RunConfig) -> Evaluated:
     """Evaluate a policy, or look its evaluation up by the content key that `name_evaluation` gives.
 
-    The key of the stored result holds where the evaluation is put and the code that plays and grades.
+    The key of the stored result has the directory of the evaluation and the code that plays and grades.
     """
     if not has_evaluation(config.paths.evals, key):
         with Progress(f"evaluate {spec.name}", "questions") as progress:
@@ -61,7 +61,7 @@ def evaluate_task(key: str, data_dir: str, code: str, spec: PolicySpec, data: Da
 def compare_task(name: str, before: str, after: str, config: RunConfig, shared: bool = False) -> Compared:
     """Compare two evaluations, by their keys, question by question and decide; the name is that of the task run.
 
-    With `shared` they are compared on the questions that both have.
+    `shared` limits the comparison to the questions that both have.
     """
     from slmsearch.evaluate.compare import compare, shared_rows
 
@@ -73,7 +73,7 @@ def compare_task(name: str, before: str, after: str, config: RunConfig, shared: 
 
 @task(name="trust", task_run_name="trust-{name}", persist_result=True, result_serializer="json")
 def trust_task(name: str, whole: str, others: dict[str, str], config: RunConfig) -> dict[str, dict[str, dict[str, float]]]:
-    """Measure what evaluations on twins and of repeated episodes say of a policy; the name is that of the task run."""
+    """Measure the trust of a policy from evaluations on twins and of repeated episodes; the name is that of the task run."""
     from slmsearch.evaluate.trust import measure_trust
 
     rows = {play: load_rows(config.paths.evals / key) for play, key in others.items()}
@@ -82,12 +82,12 @@ def trust_task(name: str, whole: str, others: dict[str, str], config: RunConfig)
 
 
 def name_evaluation(spec: PolicySpec, data: Data, config: RunConfig) -> str:
-    """Name the evaluation of a policy by what it is made from."""
+    """Name the evaluation of a policy by its inputs."""
     return eval_key(questions_of(data.digest, config), data.index_key, spec, config)
 
 
 def questions_of(digest: str, config: RunConfig) -> Sequence[Question]:
-    """Return the questions that a run evaluates on."""
+    """Return the questions that a run evaluates."""
     return select_questions(_load_questions(config.paths.corpora, digest), config.evaluate)
 
 

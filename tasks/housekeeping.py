@@ -1,7 +1,7 @@
-"""Taking away what nothing needs: checkpoints, index versions, evaluations, trainings, corpora, verdicts, results, pages, traces, runs.
+"""Deletion of unneeded data: checkpoints, index versions, evaluations, trainings, corpora, verdicts, results, pages, traces, runs.
 
-First a plan, then, only where it is asked for, the deed; what is in use (`retention.py`) or young stays. A run goes in two steps: it is
-marked as deleted, as in MLflow's UI, where it can be restored, and is removed as many days later.
+It first makes a plan and carries it out only on request; data in use (`retention.py`) and new data stay. A run goes in two steps: it is
+marked as deleted, as in MLflow's UI, where a user can restore it, and is removed as many days later.
 """
 
 import shutil
@@ -31,21 +31,22 @@ DAY_S = 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What may go."""
+    """Rules of deletion."""
 
     older_than_days: float = 14.0
-    """Nothing younger goes, nor what a run touched since."""
+    """Minimum age in days; also data that a newer run touched stay."""
     kept_versions: int = KEPT_VERSIONS
     """Newest versions of each registered model whose lineage stays, beside those with an alias."""
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """Something that may go."""
+    """An item that may be deleted."""
 
     kind: str
-    """`corpora`, `indexes`, `evals`, `trainings`, `checkpoints`, `shards`, `half-written`, `verdicts`, `results`, `pages`,
-    `traces`, `runs`, `deleted runs`."""
+    """Kind of the item: `corpora`, `indexes`, `evals`, `trainings`, `checkpoints`, `shards`, `half-written`, `verdicts`, `results`,
+    `pages`, `traces`, `runs`, `deleted runs`.
+    """
     key: str
     age_days: float
     num_bytes: int = 0
@@ -53,22 +54,22 @@ class Item:
     experiment: str = ""
     """MLflow experiment of a trace."""
     before_s: float = 0.0
-    """Of a collection: what in it is older goes, in seconds since the epoch."""
+    """Age limit inside a collection: files older than this are deleted; seconds since the epoch."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeletionPlan:
-    """What would go, and what stays because it is needed."""
+    """Items to delete, and items that stay because they are needed."""
 
     items: tuple[Item, ...]
     used: InUse
 
 
 def plan(config: RunConfig, rules: Rules, now: float | None = None) -> DeletionPlan:
-    """Say what may go; changes nothing. `now` is in seconds since the epoch; None takes the clock.
+    """Return the items that may be deleted; change nothing. `now` is in seconds since the epoch; None takes the clock.
 
     Raises:
-        ServiceError: the MLflow store cannot be read: what its aliases need is not known, so nothing may go.
+        ServiceError: the MLflow store cannot be read: the needs of its aliases are not known, so nothing may be deleted.
     """
     now = time.time() if now is None else now
     limit = now - rules.older_than_days * DAY_S
@@ -99,14 +100,14 @@ def _item(kind: str, path: Path, changed: float, now: float) -> Item:
 
 
 def _old(kind: str, parent: Path, limit: float, now: float, kept: Collection[str] = ()) -> Iterator[Item]:
-    """Find the directories in one that are older than the limit and not kept."""
+    """Return the directories in a directory that are older than the limit and not kept."""
     for path in children(parent):
         if path.name not in kept and (changed := changed_s(path)) < limit:
             yield _item(kind, path, changed, now)
 
 
 def _checkpoints(home: Path, limit: float, now: float) -> Iterator[Item]:
-    """Find checkpoints of finished trainings: nothing goes on from them. Those of unfinished ones stay as long as these do."""
+    """Return checkpoints of finished trainings, which are not resumed. Checkpoints of unfinished trainings stay with them."""
     for path in children(home):
         manifest, checkpoints = path / MANIFEST, path / CHECKPOINTS
         is_over = manifest.is_file() and not is_held(path) and changed_s(manifest) < limit
@@ -115,7 +116,7 @@ def _checkpoints(home: Path, limit: float, now: float) -> Iterator[Item]:
 
 
 def _collections(paths: PathsConfig, limit: float, now: float) -> Iterator[Item]:
-    """Find what grows by a little with each run: results of tasks, report pages and figures, verdicts; all can be made again."""
+    """Return collections that grow with each run: results of tasks, report pages and figures, verdicts; all can be made again."""
     data_dir, mlruns_dir = Path(paths.data_dir), Path(paths.mlruns_dir)
     places = (("results", data_dir / "prefect" / "results"), ("pages", mlruns_dir / "reports"), ("pages", mlruns_dir / "plots"))
     for kind, path in places:
@@ -133,7 +134,7 @@ def _older_files(directory: Path, limit: float) -> Iterator[Path]:
 
 
 def _runs(registry: RunRegistry, used: InUse, limit: float, now: float) -> Iterator[Item]:
-    """Find whole families of runs that are over, old, and made no registered version, kept or not."""
+    """Return whole families of runs that have ended, are old, and made no registered version, kept or not."""
     families: dict[str, list[RunRecord]] = {}
     for run in registry.runs():
         families.setdefault(run.parent or run.id, []).append(run)
@@ -146,10 +147,10 @@ def _runs(registry: RunRegistry, used: InUse, limit: float, now: float) -> Itera
 
 
 def carry_out(config: RunConfig, rules: Rules, now: float | None = None) -> tuple[list[Item], list[str]]:
-    """Plan again and delete what may go; return what went, and what could not, one line each.
+    """Plan again and delete the items; return the deleted ones, and those that could not be deleted, one line each.
 
     Raises:
-        ServiceError: the store cannot be read, or another housekeeping is at work.
+        ServiceError: the store cannot be read, or another housekeeping is running.
     """
     data_dir = Path(config.paths.data_dir)
     data_dir.mkdir(parents=True, exist_ok=True)

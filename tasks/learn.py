@@ -1,4 +1,4 @@
-"""What `slmsearch learn` adds to a training run: questions that follow the pages, and steps that follow from a budget."""
+"""Additions of `slmsearch learn` to a training run: questions that follow the pages, and steps that follow from a budget."""
 
 import json
 import re
@@ -24,24 +24,24 @@ from tasks.corpus_data import Data
 from tasks.progress import Progress
 
 QUESTIONS, PRINTS, CORRECTIONS = "questions.jsonl", "pages.json", "corrections.json"
-"""In the folder of what is learnt: questions with splits, what each page was when they were made, and what became of corrections."""
+"""Files in the folder of a learnt corpus: questions with splits, states of pages at that time, and results of corrections."""
 BEGINNINGS, SETTINGS = "beginnings.json", "settings.yaml"
-"""The champion that a training on some data began with, and the settings to ask the searcher with."""
+"""Files: the champion that a training on some data began with, and the settings to ask the searcher with."""
 MAX_QUESTIONS, MAX_TWO_HOP = 5000, 800
-"""Made at most: more take longer than they teach."""
+"""Maximum number of questions: more take longer than they teach."""
 
 
 class Asked(TypedDict):
-    """Questions, and how they came about."""
+    """Questions, and statistics of how they were made."""
 
     path: str
     count: int
     kept: int
-    """Taken over from before."""
+    """Number of questions taken over from before."""
     corrections: dict[str, str]
-    """By id of the feedback: `accepted`, or why not."""
+    """Result by id of the feedback: `accepted`, or the reason of a refusal."""
     left_test: int
-    """Questions that are trained on because somebody corrected an answer about their page."""
+    """Number of questions moved to training because a person corrected an answer about their page."""
 
 
 def learnt_dir(config: RunConfig) -> Path:
@@ -53,7 +53,7 @@ def learnt_dir(config: RunConfig) -> Path:
 
 @contextmanager
 def held(config: RunConfig) -> Iterator[None]:
-    """Hold the folder of what is learnt from the configured pages; the kernel lets go of it when the process ends, however it ends.
+    """Lock the folder of what is learnt from the configured pages; the kernel frees the lock when the process ends.
 
     Raises:
         TrainingError: another process learns from these pages.
@@ -74,9 +74,9 @@ def held(config: RunConfig) -> Iterator[None]:
 
 @task(name="questions", cache_policy=NO_CACHE)
 def ask_task(data: Data, config: RunConfig) -> Asked:
-    """Make questions about pages that are new or changed, add corrections, and write all of them with their splits.
+    """Make questions about new or changed pages, add corrections, and write all of them with their splits.
 
-    Where `corpus.questions` names a source, these are the questions, and none is made.
+    If `corpus.questions` names a source, its questions are used, and none is made.
 
     Raises:
         CorpusError: no question can be made.
@@ -87,7 +87,7 @@ def ask_task(data: Data, config: RunConfig) -> Asked:
 
 
 def ask(data: Data, config: RunConfig, progress: Callable[[int, int], None]) -> Asked:
-    """Do what `ask_task` says, in this process."""
+    """Do the work of `ask_task` in this process."""
     from slmsearch.environments.searcher.indexed_corpus import open_indexed_corpus
     from slmsearch.judge.clients import make_client
     from slmsearch.made_questions.make import NONE_MADE, Filters
@@ -127,9 +127,9 @@ def _corrections(config: RunConfig) -> list[Correction]:
 
 
 def corrections_learnt(config: RunConfig) -> dict[str, str]:
-    """Return what became of corrections when something was last learnt: by id of the feedback `accepted`, or why not.
+    """Return the results of corrections at the last learning: by id of the feedback `accepted`, or the reason of a refusal.
 
-    Of a correction that was tried on several folders' pages the one that accepted it counts.
+    If a correction was tried on pages of several folders, the one that accepted it counts.
     """
     states: dict[str, str] = {}
     for path in sorted(config.paths.learnt.glob(f"*/{CORRECTIONS}")):
@@ -139,17 +139,17 @@ def corrections_learnt(config: RunConfig) -> dict[str, str]:
 
 @task(name="plan", cache_policy=NO_CACHE)
 def plan_task(key: str, decide: str, ends: float, config: RunConfig, **known: float) -> dict[str, int]:
-    """Decide settings by the time that is left, or find what an interrupted run decided under that key.
+    """Decide settings by the remaining time, or find the decision of an interrupted run under that key.
 
     Args:
-        key: of what the steps are for.
+        key: content key of the work that the steps are for.
         decide: `start`, or `training` once the start is evaluated.
-        ends: value of `time.monotonic` at which all is to be done.
-        config: run.
-        known: of the start `questions` in the evaluated split; of the training `played_s`, the seconds that a question took.
+        ends: value of `time.monotonic` at which the whole run must end.
+        config: settings of the run.
+        known: for the start `questions` in the evaluated split; for the training `played_s`, the seconds that a question took.
 
     Raises:
-        ConfigError: nothing is left for training.
+        ConfigError: no time is left for training.
     """
     plans = learnt_dir(config) / f"steps-{key}.json"
     if not (found := read_json(plans).get(decide)):

@@ -1,7 +1,7 @@
-"""`slmsearch lineage`: one thing, everything it was made from, everything made from it, and what is not as recorded.
+"""`slmsearch lineage`: one thing, everything it was made from, everything made from it, and differences from its record.
 
-Works without a server: the data directory and the store of MLflow are read directly. MLflow's runs and model versions are nodes of the
-graph, too; its tags name what they stand on.
+It works without a server and reads the data directory and the store of MLflow directly. MLflow's runs and model versions are nodes of the
+graph, too; its tags name their inputs.
 """
 
 import re
@@ -17,29 +17,29 @@ from slmsearch.models.hashes import model_hash, weights_file
 from tasks.tracking import ADAPTER_HASH, BASE_MODEL, PREFIX, RunRecord, RunRegistry, VersionRecord, open_run_registry
 
 KINDS = {"source_key": "source", "data_digest": "corpus", "index_key": "index", "train_key": "training", "config_hash": "config"}
-"""Tag, without the prefix -> kind of what it names."""
+"""Tag, without the prefix -> kind of the thing it names."""
 MADE_HERE = {"index": "index", "train": "training", "train-control": "training", "train-sft": "training"}
-"""Stage -> kind of what its key names; stages `evaluate-*` make evaluations."""
+"""Stage -> kind of the thing its key names; stages `evaluate-*` make evaluations."""
 SHORTEST = 4
-"""Digits of a key or run id that are enough where they name one thing."""
+"""Digits of a key or run id that suffice if they name one thing."""
 REGISTERED = ("version", "run", "adapter", "training")
-"""Kinds of which the registered versions, above or below, are checked, too."""
+"""Kinds whose registered versions, above or below, are checked, too."""
 FORMS = "an adapter's directory, name/version, models:/name@alias, a content key, or an MLflow run id (or the beginning of one)"
 
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """What is known of one thing."""
+    """The record of one thing."""
 
     name: Name
     up: list[Step]
     down: list[Step]
     gaps: list[str]
     verified: Verified | None
-    """None where nothing was hashed again."""
+    """Differences from the record; None if nothing was hashed again."""
 
     def to_dict(self) -> dict[str, object]:
-        """Return it as JSON-serialisable values."""
+        """Return the lineage as JSON-serialisable values."""
         verified = None
         if self.verified is not None:
             verified = {**asdict(self.verified), "changes": [{**asdict(c), "text": c.describe()} for c in self.verified.changes]}
@@ -61,13 +61,13 @@ def _to_dict(step: Step) -> dict[str, object]:
 
 @dataclass
 class Tracked:
-    """Everything known: the graph, and the records of MLflow behind it."""
+    """All records: the graph, and the records of MLflow behind it."""
 
     graph: Graph
     registry: RunRegistry | None
     runs: dict[str, RunRecord] = field(default_factory=dict)
     versions: dict[str, VersionRecord] = field(default_factory=dict)
-    """By label, `name/version`."""
+    """Versions by label, `name/version`."""
 
     def maker(self, version: VersionRecord) -> RunRecord | None:
         """Return the flow's run that made a version, None where MLflow no longer has it."""
@@ -79,7 +79,7 @@ def read_tracked(config: RunConfig) -> Tracked:
     """Read data directory and MLflow store; no server is needed.
 
     Raises:
-        ServiceError: the store is there and cannot be read.
+        ServiceError: the store exists and cannot be read.
     """
     tracked = Tracked(read_stored(config.paths), open_run_registry(config))
     if tracked.registry is not None:
@@ -93,7 +93,7 @@ def read_tracked(config: RunConfig) -> Tracked:
 
 
 def named_by(tags: Mapping[str, str]) -> Iterator[Ref]:
-    """Return what lineage tags name."""
+    """Return the things that lineage tags name."""
     for tag, value in sorted(tags.items()):
         name = tag.removeprefix(PREFIX)
         if name == tag or not value:
@@ -109,14 +109,14 @@ def named_by(tags: Mapping[str, str]) -> Iterator[Ref]:
 
 
 def made_by(run: RunRecord) -> Ref | None:
-    """Return what a stage's run makes, None of a flow's run: while a stage runs there is no other trace of it."""
+    """Return the result of a stage's run, None for a flow's run: while a stage runs there is no other trace of it."""
     kind = "eval" if run.stage.startswith("evaluate-") else MADE_HERE.get(run.stage)
     prefix = run.stage.removeprefix("train-") + "-" if run.stage in ("train-control", "train-sft") else ""
     return Ref(kind, prefix + run.key) if kind else None
 
 
 def _add_version(version: VersionRecord, tracked: Tracked) -> None:
-    """Add the nodes of a version, of the model under it, and of its adapter where only the registered copy is left."""
+    """Add the nodes of a version, of the model under it, and of its adapter if only the registered copy is left."""
     tags, graph = version.tags, tracked.graph
     weights, base, path = tags.get(ADAPTER_HASH, ""), tags.get(f"{PREFIX}base_hash"), tags.get(BASE_MODEL)
     adapter = next((node.key for node in graph.of_kind("adapter") if weights and node.facts.get("sha256") == weights), None)
@@ -135,7 +135,7 @@ def _add_version(version: VersionRecord, tracked: Tracked) -> None:
 
 
 def _registered_copy(version: VersionRecord, registry: RunRegistry | None) -> Path | None:
-    """Return the directory of a version's registered copy, None if it is gone."""
+    """Return the directory of a version's registered copy, None if it does not exist."""
     try:
         copy = registry.fetch_adapter(version.name, version.version) if registry else None
     except ModelError:
@@ -144,7 +144,7 @@ def _registered_copy(version: VersionRecord, registry: RunRegistry | None) -> Pa
 
 
 def _add_run(run: RunRecord, tracked: Tracked) -> None:
-    """Add the node of a run, and what its tags add to what it made."""
+    """Add the node of a run, and the facts of its tags to its result."""
     made, refs = made_by(run), list(named_by(run.tags))
     if made:
         refs = [made]
@@ -162,7 +162,7 @@ def _add_run(run: RunRecord, tracked: Tracked) -> None:
 
 
 def _check_records(tracked: Tracked, version: VersionRecord) -> list[Change]:
-    """Compare the tags of a version with those of the flow's run that made it, and its registered adapter with the one that was trained."""
+    """Compare the tags of a version with those of the flow's run that made it, and its registered adapter with the trained one."""
     run = tracked.maker(version)
     named, tags = lineage_tags(version.tags), lineage_tags(run.tags) if run else {}
     changes = [
@@ -178,14 +178,14 @@ def _check_records(tracked: Tracked, version: VersionRecord) -> list[Change]:
 
 
 def lineage_tags(tags: Mapping[str, str]) -> dict[str, str]:
-    """Return the keys that tags name, without what else they say."""
+    """Return the keys that tags name, without other facts in them."""
     kept = (*KINDS, "base_hash", "adapter_hash", "control_key", "sft_key")
     names = {tag.removeprefix(PREFIX): value for tag, value in tags.items() if tag.startswith(PREFIX)}
     return {name: value for name, value in names.items() if name in kept or name.startswith("eval_key_")}
 
 
 def trace(config: RunConfig, target: str, again: bool = False, tracked: Tracked | None = None) -> Lineage:
-    """Tell the lineage of a target, given as `FORMS` says; `tracked` is everything known, where it was read already.
+    """Return the lineage of a target, given as `FORMS` says; `tracked` holds all records, if they were read already.
 
     With `again` every stored content is hashed again, and the copies of the record in MLflow are compared.
 
@@ -205,7 +205,7 @@ def trace(config: RunConfig, target: str, again: bool = False, tracked: Tracked 
 
 
 def _downward(tracked: Tracked, name: Name) -> list[Step]:
-    """Walk to what was made from something; what stands on a version's adapter stands on the version."""
+    """Walk to everything made from a thing; whatever depends on a version's adapter depends on the version."""
     down = tracked.graph.downward(name)
     adapters = [ref.name for ref in tracked.graph.nodes[name].inputs if ref.kind == "adapter"] if name[0] == "version" else []
     known = {name, *(step.name for step in down)}
@@ -213,10 +213,10 @@ def _downward(tracked: Tracked, name: Name) -> list[Step]:
 
 
 def resolve(tracked: Tracked, target: str) -> Name:
-    """Find what a person means.
+    """Return the thing that a target names.
 
     Raises:
-        ConfigError: nothing, or more than one thing.
+        ConfigError: it names nothing, or more than one thing.
     """
     found = _by_path(tracked, target) or _by_version(tracked, target) or _by_key(tracked, target)
     if not found:

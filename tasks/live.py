@@ -1,7 +1,7 @@
-"""A training while it runs: a view in the terminal where `--live` asks for one, else what `progress` shows, with reward and speed.
+"""Display of a running training: a view in the terminal with `--live`, else the lines of `progress`, with reward and speed.
 
-The view shows what is reported of each step (`slmsearch/training/reports.py`); the training process knows nothing of it. What models and
-pages wrote is shown as text: no mark of it styles the view and no control character reaches the terminal.
+The view shows the reports of each step (`slmsearch/training/reports.py`); the training process knows nothing of it. Text of models and
+pages is shown as plain text: it cannot style the view, and no control character reaches the terminal.
 """
 
 import sys
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 RECENT = 10
-"""Steps of the mean and of the speed that are shown."""
+"""Steps over which the view averages means and speed."""
 TREND = 40
-"""Steps of the little curve."""
+"""Steps in the sparkline."""
 TURNS = 6
 """Lines of an episode's turns; the middle of a longer one is left out."""
 MAX_LINE_CHARS = 400
@@ -41,16 +41,16 @@ MEASURES = (
     ("groups without a signal", "group/zero_advantage_frac", "{:.1%}"),
     ("malformed", "stop/malformed", "{:.1%}"),
 )
-"""Rows of the view: label, metric, and how it is written; those that are reported are shown."""
+"""Rows of the view: label, metric, and format; only reported metrics are shown."""
 NOTED = (("reward", "reward/mean", "{:.2f}"), ("right", "accuracy", "{:.0%}"), ("calls", "episode/tool_calls", "{:.1f}"))
-"""Likewise in a line."""
+"""Metrics of the progress line: label, metric, and format."""
 
 _wanted: ContextVar[bool] = ContextVar("live", default=False)
 
 
 @contextmanager
 def live_view(wanted: bool) -> Iterator[None]:
-    """Show trainings of this context in a live view, if that is wanted and there is a terminal."""
+    """Show trainings of this context in a live view, if requested and if there is a terminal."""
     token = _wanted.set(wanted)
     try:
         yield
@@ -59,10 +59,10 @@ def live_view(wanted: bool) -> Iterator[None]:
 
 
 class TrainingProgress(Progress):
-    """Progress of a training, told by its reports."""
+    """Progress of a training, from its reports."""
 
     def __init__(self, steps: int, episodes_per_step: int) -> None:
-        """Show nothing yet; a step is an update on so many episodes."""
+        """Set up the display; a step is an update on `episodes_per_step` episodes."""
         super().__init__("train", "steps")
         self._steps = steps
         self._view = TrainingView(steps, episodes_per_step) if _wanted.get() else None
@@ -82,12 +82,12 @@ class TrainingProgress(Progress):
         self(report.step, self._steps, ", ".join(f"{label} {form.format(value)}" for label, value, form in values if value is not None))
 
     def tick(self) -> None:
-        """Say how far the training has come, where no view shows it."""
+        """Print how far the training has come, unless a view shows it."""
         if self._live is None:
             super().tick()
 
     def show(self) -> None:
-        """Draw the view, which then draws itself anew every second; without one the bar."""
+        """Draw the view, which then redraws itself every second; without a view draw the bar."""
         from rich.live import Live
 
         if self._view is None:
@@ -111,10 +111,10 @@ class TrainingProgress(Progress):
 
 
 class TrainingView:
-    """What the view shows, by what was reported so far."""
+    """State of the view, from the reports so far."""
 
     def __init__(self, steps: int, episodes_per_step: int, clock: Callable[[], float] = time.time) -> None:
-        """Set up the view of a training of so many steps; the clock gives the time of reports, seconds since the epoch."""
+        """Set up the view of a training of `steps` steps; the clock gives the time of reports, seconds since the epoch."""
         self._steps, self._episodes_per_step, self._clock = steps, episodes_per_step, clock
         self._began = clock()
         self._reports = list[StepReport]()
@@ -131,7 +131,7 @@ class TrainingView:
 
     @property
     def steps_per_second(self) -> float:
-        """Speed over the last steps; 0 while it is not known."""
+        """Return the speed over the last steps; 0 while it is not known."""
         recent = self._reports[-RECENT - 1 :]
         took = recent[-1].time - recent[0].time if len(recent) > 1 else 0.0
         return (recent[-1].step - recent[0].step) / took if took > 0 else 0.0
@@ -195,7 +195,7 @@ def trend(values: list[float]) -> str:
 
 
 def _episode_lines(sample: SampledEpisode) -> "list[Text]":
-    """Abridge an episode: the question, a line for each message and result, and the answer beside the right one."""
+    """Shorten an episode: the question, a line for each message and result, and the answer beside the right one."""
     lines = [_line(f"? {sample.row.question}", "bold")]
     turns: list[Text] = []
     for turn in sample.episode.turns:
@@ -209,7 +209,7 @@ def _episode_lines(sample: SampledEpisode) -> "list[Text]":
 
 
 def _line(text: str, style: str = "") -> "Text":
-    """Return one line of a text, cut where the terminal ends, in which nothing is markup and nothing steers the terminal."""
+    """Return one line of a text, cut at the terminal's width, without markup and control characters."""
     from rich.text import Text
 
     shown = text[: len(text) - len(text.lstrip())] + one_line(text[:MAX_LINE_CHARS])

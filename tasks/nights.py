@@ -1,4 +1,4 @@
-"""A night's verdict and record: what it was made of, what it is compared with, where it is written."""
+"""Verdict and record of a night: its inputs, its references, and the files it is written to."""
 
 import json
 import re
@@ -30,18 +30,18 @@ from tasks.tracking.champions import PROMOTION_EVAL
 
 
 def nights_dir(config: RunConfig) -> Path:
-    """Return where the records of a model's nights lie."""
+    """Return the directory of the records of a model's nights."""
     return config.paths.nights / re.sub(r"[^\w.-]+", "-", config.tracking.registered_model)
 
 
 def name_night(date: str, spec: PolicySpec, settings: Mapping[str, object], config: RunConfig) -> str:
-    """Name a night by its date and what it is played with: the same date with another adapter, settings, packages or code is another."""
+    """Name a night by its date and its inputs: another adapter, settings, packages or code give another night of the same date."""
     played_with = {"policy": describe_policy(spec, config.evaluate), "settings": dict(settings), "environment": describe_environment()}
     return f"{date}-{content_key(**played_with)[:8]}"
 
 
 def accept_night(config: RunConfig, name: str, reason: str, by: str) -> Night:
-    """Take a regressed night as the new state of things: later nights are compared with it.
+    """Accept a regressed night as the new reference: later nights are compared with it.
 
     Raises:
         EvaluationError: there is no such night, or it is green.
@@ -66,12 +66,12 @@ def judge_night_task(
     """Compare a night with the nights before it and with the promotion; write and return its record.
 
     Args:
-        spec: what was played, in which night.
+        spec: sets that were played, and the night.
         keys: evaluations by set, `fixed` and perhaps `fresh`.
-        make: what they were made of.
-        champion: version and tags; None where the policy is no champion.
-        ids: where the trackers have the run.
-        config: run.
+        make: inputs of the evaluations.
+        champion: version and tags; None if the policy is no champion.
+        ids: ids of the run in the trackers.
+        config: settings of the run.
     """
     metric = config.decision.metric
     sets = {name: load_rows(config.paths.evals / key) for name, key in keys.items()}
@@ -96,7 +96,7 @@ def judge_night_task(
 
 
 def load_promotion(champion: Mapping[str, str] | None, config: RunConfig, notes: list[str]) -> Promotion | None:
-    """Load the evaluation that the champion was promoted by, and what is known of how it was made."""
+    """Load the evaluation that the champion was promoted by, and its recorded inputs."""
     if champion is None:
         return None
     model, version = config.tracking.registered_model, champion["version"]
@@ -119,9 +119,9 @@ def load_promotion(champion: Mapping[str, str] | None, config: RunConfig, notes:
 def describe_make(
     data: Data, spec: PolicySpec, champion: Mapping[str, str] | None, settings: Mapping[str, object], config: RunConfig
 ) -> dict[str, str]:
-    """Say what a night is made of, from the manifests and this process, under dotted names.
+    """Return the inputs of a night, from the manifests and this process, under dotted names.
 
-    `champion` is a version and its tags, None where the policy is no champion; `settings` are those that decide how it plays.
+    `champion` is a version and its tags, None if the policy is no champion; `settings` are those that decide how it plays.
     """
     corpus, policy = read_manifest(config.paths.corpora / data.digest), describe_policy(spec, config.evaluate)
     make: dict[str, object] = {

@@ -1,4 +1,4 @@
-"""Who owns a run, whether that process still lives, and whether a server answers at all."""
+"""Owners of runs: which process owns a run, whether it still lives, and whether a server answers at all."""
 
 import functools
 import os
@@ -16,31 +16,31 @@ from slmsearch.foreign import cause_of, without_credentials
 HEARTBEAT = "prefect.flow-run.heartbeat"
 """Event that a flow run sends while it lives."""
 RUN_VARIABLE = "PREFECT__FLOW_RUN_ID"
-"""Variable by which a worker tells a process which flow run it is."""
+"""Environment variable with the flow run that a worker started a process for."""
 BEATS = 3
-"""Heartbeats that must be missing before a flow run counts as dead: with fewer, healthy runs are crashed."""
+"""Missing heartbeats after which a flow run counts as dead: a smaller number crashes healthy runs."""
 RESTART_S = 45.0
-"""Time in which a server that has ended answers again, where somebody starts it again."""
+"""Time within which a supervised server answers again after it has ended."""
 START_TOLERANCE_S = 2.0
 """Difference of two readings of a process's start below which it is the same process."""
 
 
 def owner_tag() -> str:
-    """Name this process so that another one can find out later whether it still lives: host, id, start, machine."""
+    """Return a tag by which another process can find out later whether this one lives: host, id, start, machine."""
     return f"{socket.gethostname()} {os.getpid()} {started_s(psutil.Process()):.0f} {_machine()}".strip()
 
 
 def started_s(process: psutil.Process) -> float:
-    """Return when a process was started; on Linux in seconds since the boot, which a clock that is set does not move.
+    """Return the start time of a process; on Linux in seconds since the boot, which does not move when the clock is set.
 
-    The kernel counts from the boot; psutil adds when that was by the clock of now, which would give a living process another start.
+    The kernel counts from the boot; psutil adds the boot time by the current clock, which would give a living process another start.
     """
     return float(process.create_time() - (psutil.boot_time() if psutil.LINUX else 0.0))
 
 
 @functools.cache
 def _machine() -> str:
-    """Name what process ids count in: this boot of the kernel and the namespace of processes; empty where there is no `/proc`."""
+    """Return the scope of process ids: this boot of the kernel and the process namespace; empty without `/proc`."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         return f"{boot}/{Path('/proc/self/ns/pid').readlink().name.strip('pid:[]')}"
@@ -49,9 +49,9 @@ def _machine() -> str:
 
 
 def is_orphan(owner: str) -> bool:
-    """Say whether the process named by `owner_tag` is gone; of other hosts nothing is known.
+    """Return whether the process named by `owner_tag` has ended; processes of other hosts count as alive.
 
-    After a restart of the host, or of a container that keeps its name, nobody of before lives.
+    After a restart of the host, or of a container that keeps its name, every earlier process has ended.
     """
     host, pid, started, machine = _parts(owner)
     if host != socket.gethostname() or not pid.isdecimal():
@@ -67,19 +67,19 @@ def is_orphan(owner: str) -> bool:
 
 
 def is_neighbour(owner: str) -> bool:
-    """Say whether an owner's process id counts where this process' does, so that a missing process is one that has ended."""
+    """Return whether an owner's process id is in this process' scope, so that a missing process is one that has ended."""
     host, pid, _, machine = _parts(owner)
     return host == socket.gethostname() and pid.isdecimal() and machine == _machine()
 
 
 def describe_owner(owner: str) -> str:
-    """Name an owner for people."""
+    """Describe an owner for people."""
     host, pid, *_ = _parts(owner)
     return f"process {pid} on {host}" if host else "a process that left no name"
 
 
 def process_of(owner: str) -> psutil.Process | None:
-    """Return the living process of a neighbour; None where it is gone or elsewhere."""
+    """Return the living process of a neighbour; None if it has ended or is elsewhere."""
     if not is_neighbour(owner) or is_orphan(owner):
         return None
     try:
@@ -89,7 +89,7 @@ def process_of(owner: str) -> psutil.Process | None:
 
 
 def begins(pid: int, flow_run_id: str) -> bool:
-    """Say whether a process of this machine is what a worker has started for a flow run, and lives; if unsure, that it does."""
+    """Return whether a process of this machine is the living one that a worker started for a flow run; true if unsure."""
     try:
         process = psutil.Process(pid)
         return bool(process.status() != psutil.STATUS_ZOMBIE and process.environ().get(RUN_VARIABLE) == flow_run_id)
@@ -105,12 +105,12 @@ def _parts(owner: str) -> tuple[str, str, str, str]:
 
 
 def require_reachable(uri: str) -> None:
-    """Find out in seconds, not in minutes of retries, that an MLflow server is down.
+    """Check in seconds, not in minutes of retries, that an MLflow server answers.
 
-    A process that a worker has started for a flow run waits for it a while: where servers are looked after, it is being started again.
+    A process that a worker started for a flow run waits for the server a while: a supervisor restarts it.
 
     Raises:
-        ServiceError: nothing answers.
+        ServiceError: no server answers.
     """
     if not uri.startswith(("http://", "https://")):
         return

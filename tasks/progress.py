@@ -1,7 +1,7 @@
-"""How far long work has come: a bar where a person looks at a terminal and something is counted, else a line every quarter of a minute.
+"""Progress of long work: a bar on a terminal if the work counts something, else a line every quarter of a minute.
 
-The lines come from a thread of their own, so that work which says nothing for minutes is seen to go on. They go to the log of the flow run,
-which whoever follows it reads, and outside of a flow to standard error. Of progress inside progress only the innermost is shown.
+A thread writes the lines, so that work without output for minutes is seen to go on. They go to the log of the flow run, and outside of a
+flow to standard error. Of nested progress only the innermost is shown.
 """
 
 import logging
@@ -21,42 +21,42 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bar
 
 LINE_SECONDS = 15.0
-"""Time between two lines, and of silence before anything is shown of work that counts nothing."""
+"""Time between two lines, and time before the first line of work that counts nothing."""
 
 _innermost: ContextVar["Progress | None"] = ContextVar("innermost", default=None)
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What is known of the work."""
+    """State of the work."""
 
     what: str
     unit: str
-    """In the plural."""
+    """Unit of the count, in the plural."""
     since: float
-    """Time at which it began; with a count, that of the first report."""
+    """Start time; with a count, the time of the first report."""
     first: int = 0
-    """What was done then, by a run that was killed: it says nothing of the time of what is left."""
+    """Count at that time, done by a run that was killed: it does not enter the estimate."""
     done: int = 0
     total: int = 0
-    """0: not known."""
+    """Total count; 0 if not known."""
     at: float | None = None
-    """Time of the last report; None: nothing was counted yet."""
+    """Time of the last report; None before the first count."""
     note: str = ""
 
     @property
     def per_second(self) -> float:
-        """Speed as it was seen; 0 where it is not known."""
+        """Return the measured speed; 0 if it is not known."""
         return (self.done - self.first) / (self.at - self.since) if self.at and self.done > self.first and self.at > self.since else 0.0
 
     def left_s(self, now: float) -> float | None:
-        """Estimate the seconds that are left; None where they cannot be known."""
+        """Estimate the remaining seconds; None if they cannot be known."""
         if self.at is None or not self.per_second or not self.done < self.total:
             return None
         return max(0.0, (self.total - self.done) / self.per_second - (now - self.at))
 
     def describe(self, began: float, now: float) -> str:
-        """Say it in a line."""
+        """Describe the progress in a line."""
         if self.at is None:
             return f"{self.what}: {duration(now - began)} so far"
         count = f"{self.done:,} of {self.total:,}" if self.total else f"{self.done:,}"
@@ -66,7 +66,7 @@ class Seen:
 
 
 def duration(seconds: float) -> str:
-    """Write a time as people say it."""
+    """Format a duration for people."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
@@ -74,7 +74,7 @@ def duration(seconds: float) -> str:
 
 
 def speed(per_second: float) -> str:
-    """Write a speed with two digits, in a unit in which it is above 1; empty where there is none."""
+    """Format a speed with two digits, in a unit in which it is above 1; empty if it is 0."""
     if not per_second:
         return ""
     for factor, unit in ((1, "s"), (60, "min"), (3600, "h")):
@@ -84,10 +84,10 @@ def speed(per_second: float) -> str:
 
 
 class Progress:
-    """Call it with what is done and the total."""
+    """Progress display; call it with the count and the total."""
 
     def __init__(self, what: str, unit: str = "", clock: Callable[[], float] = time.monotonic) -> None:
-        """Show nothing yet of the work; the unit of what is counted is in the plural."""
+        """Set up the display without showing it; the unit is in the plural."""
         self._clock = clock
         self._began = self._last = clock()
         self._seen = Seen(what, unit, self._began)
@@ -118,7 +118,7 @@ class Progress:
             self._outer.heard()
 
     def __call__(self, done: int, total: int, note: str = "") -> None:
-        """Note that `done` of `total` are done; a total of 0 is not known. The note is said with it."""
+        """Record `done` of `total`; a total of 0 is not known. The note is shown with the count."""
         now, seen = self._clock(), self._seen
         if seen.at is None:
             seen = replace(seen, first=done, since=now)
@@ -135,11 +135,11 @@ class Progress:
         self(done, total)
 
     def heard(self) -> None:
-        """Wait a quarter of a minute again: something else was said."""
+        """Restart the quarter of a minute, because another message was shown."""
         self._last = self._clock()
 
     def tick(self) -> None:
-        """Say how far the work has come, if nothing was said for long enough and nothing inside says it."""
+        """Print the progress, if nothing was printed for long enough and no inner progress prints it."""
         now = self._clock()
         if now - self._last < LINE_SECONDS:
             return
@@ -170,7 +170,7 @@ class Progress:
         )
 
     def hide(self) -> None:
-        """Take the bar from the terminal."""
+        """Remove the bar from the terminal."""
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
@@ -183,7 +183,7 @@ class Progress:
 
 
 def terminal() -> "Console":
-    """Return the console on standard error: that of the log, where it has one, so that neither writes into the other."""
+    """Return the console on standard error: that of the log, if it has one, so that neither writes into the other."""
     from rich.console import Console
     from rich.default_styles import DEFAULT_STYLES
     from rich.style import Style

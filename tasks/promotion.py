@@ -1,4 +1,4 @@
-"""Registered adapters and the promoted one: register, promote by a flow's decision or by hand, take a promotion back."""
+"""Registered adapters and the champion: register, promote by a flow's decision or by hand, roll back."""
 
 import getpass
 import re
@@ -16,29 +16,29 @@ from slmsearch.models.hashes import model_hash, read_start, trained_policy
 from tasks.tracking import ADAPTER_HASH, BASE_MODEL, PREFIX, PromotionEvent, move_champion, open_tracker, roll_back
 
 EVALUATED_AFTER = f"{PREFIX}eval_key_after"
-"""Tag of a flow's run: the evaluation of what it trained."""
+"""Tag of a flow's run with the evaluation of the trained policy."""
 
 
 @task(name="register", cache_policy=NO_CACHE)
 def register_task(run_id: str, adapter: str, adapter_hash: str, lineage: dict[str, str], config: RunConfig) -> str:
-    """Register an adapter's directory under its hash and return its version; what it was made from becomes tags of the version."""
+    """Register an adapter's directory under its hash and return its version; the keys of its inputs become tags of the version."""
     tags = {f"slmsearch.{name}": value for name, value in lineage.items()}
     tags |= {ADAPTER_HASH: adapter_hash, BASE_MODEL: config.policy.model, "slmsearch.base_hash": model_hash(config.policy.model)}
     return open_tracker(config).register_adapter(run_id, Path(adapter), config.tracking.registered_model, tags)
 
 
 def find_champion(config: RunConfig) -> dict[str, str] | None:
-    """Return version and tags of the promoted adapter, None if nothing was promoted yet."""
+    """Return version and tags of the champion, None before the first promotion."""
     return open_tracker(config).champion(config.tracking.registered_model)
 
 
 def champion_policy(config: RunConfig, champion: Mapping[str, str] | None = None) -> PolicyConfig:
-    """Return the configured policy with the promoted adapter, on the supervised start of its run where that began with the policy's model.
+    """Return the configured policy with the champion's adapter, on the supervised start of its run if that began with the policy's model.
 
-    `champion` is what `find_champion` gave, where it is known already.
+    `champion` is the result of `find_champion`, if it is known already.
 
     Raises:
-        ModelError: nothing was promoted yet, or it was trained on another base model.
+        ModelError: no version was promoted yet, or the champion was trained on another base model.
     """
     champion = champion or find_champion(config)
     name = config.tracking.registered_model
@@ -54,8 +54,9 @@ def champion_policy(config: RunConfig, champion: Mapping[str, str] | None = None
 
 
 def base_of(champion: Mapping[str, str], config: RunConfig) -> str | None:
-    """Return what a champion's adapter goes on: the configured model, or the supervised start of its run that began with that; None if it
-    was trained on another model."""
+    """Return the base of a champion's adapter: the configured model, or the supervised start of its run that began with that; None if it
+    was trained on another model.
+    """
     base, model = champion.get(BASE_MODEL, ""), config.policy.model
     if read_start(base).get("start") == model:
         model = base
@@ -64,7 +65,7 @@ def base_of(champion: Mapping[str, str], config: RunConfig) -> str | None:
 
 @task(name="promote", cache_policy=NO_CACHE)
 def promote_task(version: str, expected: str | None, why: str, eval_key: str, run_id: str, config: RunConfig) -> str | None:
-    """Move the alias `champion` to a version, if it still is where it was when the decision was taken; return where it is then.
+    """Move the alias `champion` to a version, if it has not moved since the decision; return its version afterwards.
 
     Args:
         version: new champion.
@@ -72,7 +73,7 @@ def promote_task(version: str, expected: str | None, why: str, eval_key: str, ru
         why: the decision's reason.
         eval_key: evaluation that it rests on.
         run_id: MLflow run that decided.
-        config: run.
+        config: settings of the run.
 
     Raises:
         PromotionError: the run that decided has ended.
@@ -90,12 +91,12 @@ def promote_task(version: str, expected: str | None, why: str, eval_key: str, ru
 
 
 def promote_by_hand(config: RunConfig, version: str, reason: str) -> PromotionEvent:
-    """Promote a version, given as its number or name/number, whatever comparisons say; the reason is recorded.
+    """Promote a version, given as its number or name/number, against any comparison; the reason is recorded.
 
     Raises:
-        ConfigError: the version or the reason says nothing.
+        ConfigError: the version or the reason is empty.
         ModelError: there is no such version.
-        PromotionError: somebody else promoted at the same time.
+        PromotionError: another process promoted at the same time.
     """
     model, number = _parse_version(version, config.tracking.registered_model)
     tracker, reason = open_tracker(config), require_reason(reason)
@@ -106,17 +107,17 @@ def promote_by_hand(config: RunConfig, version: str, reason: str) -> PromotionEv
 
 
 def roll_back_by_hand(config: RunConfig, reason: str) -> PromotionEvent:
-    """Make the champion before the present one champion again.
+    """Make the previous champion the champion again.
 
     Raises:
-        ConfigError: the reason says nothing.
+        ConfigError: the reason is empty.
         PromotionError: there is none.
     """
     return roll_back(open_tracker(config), config.tracking.registered_model, require_reason(reason), who())
 
 
 def promotion_evaluation(config: RunConfig, model: str, number: str) -> str:
-    """Return the evaluation that the run which made a version left of it; empty where there is none."""
+    """Return the evaluation of a version by the run that made it; empty if there is none."""
     tracker = open_tracker(config)
     run = tracker.maker_run(model, number)
     return (run and tracker.find_tag(run, EVALUATED_AFTER)) or ""
@@ -133,7 +134,7 @@ def require_reason(reason: str) -> str:
     """Return a reason in one line.
 
     Raises:
-        ConfigError: it says nothing.
+        ConfigError: it is empty.
     """
     if not reason.strip():
         raise ConfigError("--reason is empty; say in a few words why, it is recorded with the version")

@@ -1,9 +1,9 @@
-"""States that tell the truth: what shows as running although nobody runs it any more is ended, in Prefect and in MLflow, with the reason.
+"""Correct states of runs: end runs that show as running in Prefect or MLflow and whose process has ended, with the reason.
 
-Nothing links the two: a killed process says nothing to either, a killed worker nothing to Prefect, and a server that was down
-heard nothing. Who owns a flow run stands in its labels (`label_flow_run`), who owns an MLflow run in its tags, both as
-`owners.owner_tag()`. Where the owner's process ids can be looked up, a missing process decides; elsewhere silence of three
-heartbeats does. Only what is known to be dead is ended, and it is read again before: it may have ended itself meanwhile.
+The two trackers are not linked: a killed process reports to neither, a killed worker does not report to Prefect, and a server that was down
+missed reports. Labels of a flow run name its owner (`label_flow_run`), tags of an MLflow run its owner, both as `owners.owner_tag()`. If
+the owner's process ids can be looked up, a missing process decides; otherwise a silence of three heartbeats does. Only runs that are known
+to be dead are ended, after they are read again: they may have ended themselves meanwhile.
 """
 
 import time
@@ -40,45 +40,45 @@ if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
 
 OWNED_AT = f"{PREFIX}owned_at"
-"""Label of a flow run: when its owner wrote itself down, in seconds since the epoch."""
+"""Label of a flow run with the time when its owner registered, in seconds since the epoch."""
 LIVE = (StateType.RUNNING, StateType.PENDING, StateType.CANCELLING)
 TAKEN = "prefect.worker.submitted-flow-run"
 PROCESS_WORKER = "prefect.worker.process."
-"""What the addresses of workers begin with that start processes."""
+"""Prefix of the addresses of workers that start processes."""
 UNBEGUN_S = 900.0
-"""A flow run that a worker has taken and that has not begun after this time never will."""
+"""Time after which a flow run that a worker has taken and not begun counts as dead."""
 UNBEGUN_HERE_S = 60.0
-"""The same, where the worker is on this machine and there is no process for it; one that is tried again names the last one's at first."""
+"""The same time if the worker is on this machine without a process for it; a retried flow run first names the last one's process."""
 UNKNOWN_S = 86_400.0
-"""An MLflow run of another machine whose flow run Prefect does not know counts as dead after this time."""
+"""Time after which an MLflow run of another machine counts as dead if Prefect does not know its flow run."""
 PAGE = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """Something that showed as running."""
+    """A run whose state was corrected."""
 
     kind: Literal["flow run", "task run", "MLflow run"]
     name: str
     state: str
-    """State it has now."""
+    """Corrected state."""
     reason: str
 
     def describe(self) -> str:
-        """Say it in one line."""
+        """Describe the correction in one line."""
         return f"{self.kind} {self.name}: {self.state}, {self.reason}"
 
 
 def label_flow_run(client: "SyncPrefectClient", flow_run_id: str) -> None:
-    """Write down in Prefect that this process is the one that runs a flow run."""
+    """Label a flow run in Prefect with this process as its owner."""
     client.update_flow_run_labels(UUID(flow_run_id), {OWNER: owner_tag(), OWNED_AT: time.time()})
 
 
 def reconcile(config: RunConfig, client: "SyncPrefectClient", pool: str, workers: Collection[str] = ()) -> list[Fixed]:
-    """End what shows as running and is not.
+    """End runs that show as running and are not.
 
-    Of flow runs that are not of the pool only those with an owner's label are looked at. Workers are those of this machine: the processes
-    they have started can be looked up here.
+    Flow runs outside of the pool are checked only if they have an owner's label. `workers` are those of this machine: the processes they
+    have started can be looked up here.
 
     Raises:
         ServiceError: MLflow cannot be read.
@@ -95,7 +95,7 @@ def reconcile(config: RunConfig, client: "SyncPrefectClient", pool: str, workers
 
 
 def live_flow_runs(client: "SyncPrefectClient", pool: str) -> Iterator[FlowRun]:
-    """Return the flow runs of ours that show as running, beginning or being cancelled."""
+    """Return this project's flow runs that show as running, beginning or being cancelled."""
     wanted, offset = _in_state(*LIVE), 0
     while page := client.read_flow_runs(flow_run_filter=wanted, limit=PAGE, offset=offset):
         yield from (run for run in page if OWNER in run.labels or run.work_pool_name == pool)
@@ -122,9 +122,9 @@ def _end_flow_runs(
 
 
 def why_dead(run: FlowRun, client: "SyncPrefectClient", workers: Collection[str] = (), unbegun_s: float | None = None) -> str | None:
-    """Say why a flow run that shows as live is dead; None where it may be alive.
+    """Return why a flow run that shows as live is dead; None if it may be alive.
 
-    Workers go by the names, as in addresses, of those on this machine; after `unbegun_s` one that was taken and has not begun never will.
+    `workers` are the names, as in addresses, of those on this machine; a taken flow run that has not begun is dead after `unbegun_s`.
     """
     unbegun_s = UNBEGUN_S if unbegun_s is None else unbegun_s
     owner = _owner_now(run)
@@ -146,7 +146,7 @@ def why_dead(run: FlowRun, client: "SyncPrefectClient", workers: Collection[str]
 
 
 def _taken_by(run: FlowRun, client: "SyncPrefectClient") -> str:
-    """Return the name, as in addresses, of the worker that has last taken a flow run to start a process for it; empty if unknown."""
+    """Return the name, as in addresses, of the worker that last took a flow run to start a process for it; empty if unknown."""
     found = _last_event(run, client, TAKEN)
     _, process_worker, name = str(found.resource.id if found else "").rpartition(PROCESS_WORKER)
     return name if process_worker else ""
@@ -159,7 +159,7 @@ def _last_event(run: FlowRun, client: "SyncPrefectClient", name: str) -> Event |
 
 
 def _owner_now(run: FlowRun) -> str:
-    """Return the owner of the attempt that is running; a flow run that is tried again keeps the label of the one before until then."""
+    """Return the owner of the running attempt; a retried flow run keeps the earlier attempt's label until then."""
     owner, since = str(run.labels.get(OWNER, "")), float(run.labels.get(OWNED_AT, 0.0))
     if run.state is None or run.state.is_pending():
         return ""
@@ -175,7 +175,7 @@ def _what_next(flow_run_id: str, home: Path, running: list[RunRecord]) -> str:
 
 
 def _end_task_runs(client: "SyncPrefectClient") -> Iterator[Fixed]:
-    """End tasks of killed flow runs; those of others are reported by events that may still be on their way."""
+    """End tasks of killed flow runs; tasks of others are reported by events that may still be on their way."""
     live = TaskRunFilter(state=TaskRunFilterState(type=TaskRunFilterStateType(any_=list(LIVE))))
     killed = _in_state(StateType.CRASHED, StateType.CANCELLED)
     for task_run in client.read_task_runs(task_run_filter=live, flow_run_filter=killed, limit=PAGE):
@@ -187,7 +187,7 @@ def _end_task_runs(client: "SyncPrefectClient") -> Iterator[Fixed]:
 
 
 def _verdict(run: RunRecord, client: "SyncPrefectClient") -> tuple[str, str]:
-    """Say as what an MLflow run that shows as running is to be ended, and why; empty where it may be alive."""
+    """Return the final state for an MLflow run that shows as running, and the reason; empty if it may be alive."""
     owner = run.tags.get(OWNER, "")
     gone = f"{describe_owner(owner)} is gone"
     if is_neighbour(owner):

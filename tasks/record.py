@@ -1,4 +1,4 @@
-"""Write into MLflow what a stage found, and what the qualification of a judge and a report on retrieval did, in runs of their own."""
+"""Write into MLflow the findings of a stage, and the results of judge qualifications and retrieval reports in runs of their own."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ from tasks.tracking import open_tracker
 
 JUDGE_STAGE, RETRIEVAL_STAGE = "judge-qualify", "retrieval-report"
 TRACED_EPISODES = 24
-"""Episodes recorded as traces, a stratified sample: a few of each kind and end, and no more than a person reads."""
+"""Number of episodes recorded as traces, a stratified sample: a few of each kind and stop reason, few enough to read."""
 
 
 @task(name="record-evaluation", task_run_name="record-{name}", cache_policy=NO_CACHE)
@@ -43,9 +43,9 @@ def record_evaluation_task(run_id: str, name: str, key: str, config: RunConfig) 
 
 
 def record_rollouts(run_id: str, train_key: str, report: StepReport, config: RunConfig) -> None:
-    """Write the episodes in a step's report into the run of its training as traces, tagged with the step and why each was chosen.
+    """Write the episodes in a step's report into the run of its training as traces, tagged with the step and the reason of the choice.
 
-    Call it before the step's metrics are recorded: a killed run is given the step again until they are, and a trace that is there stays.
+    Call it before the step's metrics are recorded: a killed run reports the step again until they are, and an existing trace stays.
     """
     tags = {"step": str(report.step)}
     traces = [(episode_span(one.episode, one.row), {**trace_tags(one.row), **tags, "sample": one.kind.value}) for one in report.samples]
@@ -54,7 +54,7 @@ def record_rollouts(run_id: str, train_key: str, report: StepReport, config: Run
 
 
 def _table_row(row: Mapping[str, Any], measured: Sequence[str]) -> dict[str, object]:
-    """Lay a row out flat: parts of the reward and further metrics have a column each, its faults share one."""
+    """Flatten a row: parts of the reward and further metrics have a column each, its faults share one."""
     parts = {f"reward/{name}": value for name, value in row["reward_parts"].items()}
     own = {name: row["measured"].get(name) for name in measured if not name.startswith(FAULTS)}
     if own:
@@ -71,14 +71,14 @@ def record_input(run_id: str, digest: str, context: str, config: RunConfig) -> N
 
 
 def record_report(run_id: str, digest: str, report: Mapping[str, Any], config: RunConfig) -> None:
-    """Write what validation found into a run, failing row ids included."""
+    """Write the findings of a validation into a run, with ids of failing rows."""
     tracker = open_tracker(config)
     tracker.record_json(run_id, report, "validation.json")
     tracker.record_table(run_id, findings_table(report), f"validation/{digest}.json")
 
 
 def findings_table(report: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Render findings as rows: what is wrong where, how often, and ids of failing rows."""
+    """Render findings as rows: the fault, its place, its number, and ids of failing rows."""
     return [
         {
             "severity": finding["severity"],
@@ -93,7 +93,7 @@ def findings_table(report: Mapping[str, Any]) -> list[dict[str, str]]:
 
 
 def record_qualification(measured: Qualification, summary: Mapping[str, Any], config: RunConfig) -> str:
-    """Record figures, the summary that `summarise_qualification` gives, and every outcome; return the run's id."""
+    """Record figures, the summary that `summarise_qualification` gives, and every result; return the run's id."""
     tracker, whole = open_tracker(config), summary["kinds"][0]
     shares = {"judge/accuracy": "accuracy", "judge/false_accept_frac": "false_accepts", "judge/false_reject_frac": "false_rejects"}
     metrics = {
@@ -120,7 +120,7 @@ def record_qualification(measured: Qualification, summary: Mapping[str, Any], co
 
 
 def record_retrieval(result: Mapping[str, Any], text: str, config: RunConfig) -> str:
-    """Record metrics and tables of what `summarise_ranks` gives, with the index key; return the run's id."""
+    """Record metrics and tables of a retrieval summary by `summarise_ranks`, with the index key; return the run's id."""
     tracker = open_tracker(config)
     metrics = {
         f"{name}/{metric}": of[metric]

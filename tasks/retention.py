@@ -1,9 +1,9 @@
-"""What is in use: what no housekeeping may delete, and for which reason.
+"""Data in use: what housekeeping must not delete, and the reasons.
 
-In use are: what `CURRENT` points to; whatever the lineage of a promoted (aliased) model version names, with all runs of the flow that
-made it; the newest model versions beside; the last green nights; whatever a live run has touched, and everything written since the
-oldest of them began; training directories that a process holds; and directories the configuration names. What those were made from is
-in use, too.
+In use are: the target of `CURRENT`; everything in the lineage of a promoted (aliased) model version, with all runs of the flow that made
+it; the newest model versions beside; the last green nights; everything that a live run has touched, and everything written since the
+oldest of them began; training directories that a process holds; and directories that the configuration names. The inputs of those are in
+use, too.
 """
 
 from collections.abc import Iterable
@@ -20,36 +20,37 @@ from tasks.tracking import RunRecord, RunRegistry, VersionRecord, open_run_regis
 KEPT_VERSIONS = 3
 """Newest versions of each registered model that count as in use without an alias."""
 KEPT_NIGHTS = 5
-"""Green nights of each model whose rows stay, at least."""
+"""Minimum number of green nights of each model whose rows stay."""
 FIELDS = {"corpus": "corpora", "index": "indexes", "eval": "evals", "training": "trainings", "run": "runs"}
-"""Kind in a lineage -> name of what is in use of it, or may go."""
+"""Kind in a lineage -> field of this kind in `InUse`."""
 
 InUse = dict[str, dict[str, str]]
-"""What is in use, by the names in `FIELDS`: key -> the first reason found. Trainings go by their directory: a train key, `control-<key>`
-or `sft-<key>`; runs are MLflow's."""
+"""Data in use, by the names in `FIELDS`: key -> the first reason found. Trainings go by their directory: a train key, `control-<key>`
+or `sft-<key>`; runs are MLflow's.
+"""
 
 
 def _keep(used: InUse, refs: Iterable[Ref], why: str) -> None:
-    """Note things as in use; those of other kinds are never deleted."""
+    """Mark things as in use; things of other kinds are never deleted."""
     for ref in refs:
         if ref.key and ref.kind in FIELDS:
             used[FIELDS[ref.kind]].setdefault(ref.key, why)
 
 
 def _keep_runs(used: InUse, runs: Iterable[RunRecord], why: str) -> None:
-    """Note runs, what their tags name, and what they are making."""
+    """Mark runs, the things their tags name, and their unfinished results."""
     for run in runs:
         made = made_by(run)
         _keep(used, [Ref("run", run.id), *named_by(run.tags), *([made] if made else [])], why)
 
 
 def in_use(config: RunConfig, kept_versions: int = KEPT_VERSIONS, used_since: float | None = None) -> InUse:
-    """Say what is in use under the data directory and in the MLflow store of a configuration.
+    """Return the data in use under the data directory and in the MLflow store of a configuration.
 
     Args:
-        config: says where both lie.
+        config: names both places.
         kept_versions: newest versions of each registered model kept beside those with an alias.
-        used_since: what a run that began later (seconds since the epoch) touched counts as in use; None: only what live runs touch.
+        used_since: time in seconds since the epoch; data touched by a later run are in use. None: only data of live runs.
 
     Raises:
         ServiceError: the store cannot be read; then nothing may be deleted.
@@ -77,7 +78,7 @@ def in_use(config: RunConfig, kept_versions: int = KEPT_VERSIONS, used_since: fl
 
 
 def _chosen_versions(registry: RunRegistry, kept: int) -> list[tuple[VersionRecord, str]]:
-    """Choose the versions that count, each with the reason; those with an alias first."""
+    """Return the versions that count as in use, each with the reason; those with an alias first."""
     chosen, counts = [], dict[str, int]()
     for version in registry.versions():
         counts[version.name] = counts.get(version.name, 0) + 1
@@ -105,13 +106,13 @@ def _keep_live(used: InUse, paths: PathsConfig, runs: list[RunRecord]) -> None:
 
 
 def _training_of(paths: PathsConfig, name: str | None) -> Ref:
-    """Return the training that a model's path lies in; one without a key if in none."""
+    """Return the training of a model's path; one without a key if the path is in none."""
     home, path = paths.training, Path(name or "")
     return Ref("training", path.relative_to(home).parts[0] if path.is_relative_to(home) and path != home else "")
 
 
 def _close(used: InUse, paths: PathsConfig, graph: Graph) -> None:
-    """Add what the things in use were made from."""
+    """Add the inputs of the things in use."""
     waiting = list(used["trainings"])
     while waiting:
         key = waiting.pop()
@@ -135,12 +136,12 @@ def _close(used: InUse, paths: PathsConfig, graph: Graph) -> None:
 
 
 def children(parent: Path) -> list[Path]:
-    """Return the directories in a directory, those with staged work in them left out."""
+    """Return the directories in a directory, without those that hold staged work."""
     return sorted(path for path in parent.iterdir() if path.is_dir() and not path.name.startswith(".")) if parent.is_dir() else []
 
 
 def changed_s(path: Path) -> float:
-    """Return when a path was changed last, in seconds since the epoch; infinity where it was renamed a moment ago."""
+    """Return the time of a path's last change, in seconds since the epoch; infinity if it was renamed a moment ago."""
     try:
         return path.stat().st_mtime
     except OSError:

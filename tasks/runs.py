@@ -1,4 +1,4 @@
-"""Which run of a flow is meant, what it left, and its report: a page kept in `mlruns/reports` and in MLflow, charts and tables as files."""
+"""Runs of flows by name, their results, and their report: a page kept in `mlruns/reports` and in MLflow, charts and tables as files."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,15 +26,15 @@ from slmsearch.training.reports import StepReport, read_reports
 from tasks.tracking import FLOW_RUN_NAME, RunRecord, open_tracker
 
 FOLDER = "report"
-"""Of the run's artifacts."""
+"""Folder of the run's artifacts."""
 PAGE = f"{FOLDER}/report.html"
 LATEST = "latest"
 FLOWS = ("train-and-eval", "learn", "train-planner", "evaluate", "train")
-"""Whose runs leave something to look at."""
+"""Flows whose runs have results to show."""
 PREFIX_LENGTH = 4
-"""Fewest characters of a run id that name a run."""
+"""Minimum number of characters of a run id that name a run."""
 TRUST_FILE = "trust.json"
-"""Policy -> what twins and repeated episodes say of it."""
+"""Results on twins and repeated episodes, by policy."""
 EVAL_KEY, TAG = "eval_key_", "slmsearch."
 LINEAGE = ("data_digest", "texts", "index_key", "train_key", "base_hash", "adapter_hash", "model_version", "control_key", "sft_key")
 
@@ -43,7 +43,7 @@ def find_run(name: str, config: RunConfig) -> RunRecord:
     """Find a run of a flow by its MLflow id or the beginning of it, its name in Prefect or MLflow, or `latest`.
 
     Raises:
-        EvaluationError: there is none, or several are meant.
+        EvaluationError: no run has that name, or several do.
         ServiceError: MLflow cannot be read.
     """
     tracker = open_tracker(config)
@@ -66,7 +66,7 @@ def find_run(name: str, config: RunConfig) -> RunRecord:
 
 
 def load_results(run: RunRecord, config: RunConfig) -> RunResults:
-    """Load everything stored of a run of a flow; what is missing is named in its warnings. The rule of the decision is the run's own.
+    """Load all stored results of a run of a flow; its warnings name missing ones. The rule of the decision is the run's own.
 
     Raises:
         EvaluationError: the run has left neither evaluations nor steps.
@@ -129,7 +129,7 @@ def _keys(lineage: Mapping[str, str]) -> dict[str, str]:
 
 @contextmanager
 def _noted(what: str, warnings: list[str]) -> Iterator[None]:
-    """Turn an error into a warning that names what is missing."""
+    """Turn an error into a warning that names the missing part."""
     try:
         yield
     except SlmSearchError as error:
@@ -137,7 +137,7 @@ def _noted(what: str, warnings: list[str]) -> Iterator[None]:
 
 
 def _changed(settings: Mapping[str, Any]) -> dict[str, str]:
-    """Return the recorded settings that are not the default, flat; paths and addresses of this machine stay out."""
+    """Return the recorded settings that differ from the default, flat, without paths and addresses of this machine."""
     defaults, recorded = flatten(RunConfig().model_dump(mode="json")), flatten(settings)
     return {name: value for name, value in recorded.items() if defaults.get(name) != value and not name.startswith(("paths.", "tracking."))}
 
@@ -159,11 +159,11 @@ def report_task(run_id: str, config: RunConfig) -> list[dict[str, str]]:
 
 
 def make_page(names: Sequence[str], config: RunConfig, output: Path | None = None, max_episodes: int | None = None) -> dict[str, Any]:
-    """Make one page of runs, write it, and store it in each run; making it again replaces it.
+    """Make one page of runs, write it, and store it in each run; a second call replaces it.
 
     Args:
         names: runs as `find_run` takes them.
-        config: where results lie.
+        config: names the places of results.
         output: file to write; None takes `<mlruns_dir>/reports/<run>.html`.
         max_episodes: episodes that can be browsed; None takes the page's own limit.
 
@@ -171,7 +171,7 @@ def make_page(names: Sequence[str], config: RunConfig, output: Path | None = Non
         `page`, `bytes`, `artifact` (its path in each run), `runs` and `warnings`.
 
     Raises:
-        EvaluationError: a run is not found or has left nothing to show.
+        EvaluationError: a run is not found or has no results.
         ServiceError: MLflow cannot be read or written.
     """
     from slmsearch.report.page.browse import MAX_EPISODES
@@ -200,7 +200,7 @@ def make_figure(names: Sequence[str], config: RunConfig, path: Path) -> dict[str
     """Draw the training curves of runs, named as `find_run` takes them, as a picture.
 
     Raises:
-        ConfigError: the file's suffix is not of a picture.
+        ConfigError: the file's suffix is not that of a picture.
         EvaluationError: a run is not found or has not trained.
         ServiceError: MLflow cannot be read.
     """

@@ -1,4 +1,4 @@
-"""Episodes of the service as traces in MLflow: a sample of them, written beside the answering and never in its way."""
+"""Traces in MLflow of a sample of the service's episodes, written in the background without delaying answers."""
 
 import logging
 import queue
@@ -15,17 +15,17 @@ from tasks.traces import served_span
 from tasks.tracking import open_tracker
 
 MAX_WAITING = 100
-"""Episodes that wait to be written; further ones are not recorded."""
+"""Maximum number of episodes that wait to be written; further ones are not recorded."""
 CLOSE_SECONDS = 5.0
-"""Time to write what waits when the service ends."""
+"""Time limit to write waiting episodes when the service ends."""
 log = logging.getLogger(__name__)
 
 
 class ServedTraces:
-    """Records a share of the answers, in a thread of its own."""
+    """Recorder of a share of the answers, in a thread of its own."""
 
     def __init__(self, config: RunConfig) -> None:
-        """Record as `service.traced_frac` says."""
+        """Start recording the share `service.traced_frac`."""
         self._config, self._frac = config, config.service.traced_frac
         self._waiting: queue.Queue[tuple[str, Answer] | None] = queue.Queue(MAX_WAITING)
         self._chance = random.Random()
@@ -33,7 +33,7 @@ class ServedTraces:
         self._thread.start()
 
     def offer(self, question: str, answer: Answer) -> None:
-        """Take an answer, perhaps; returns at once."""
+        """Queue an answer if it is in the sample; return at once."""
         if self._chance.random() >= self._frac:
             return
         try:
@@ -42,7 +42,7 @@ class ServedTraces:
             log.warning("a trace was not recorded: %d wait to be written", MAX_WAITING)
 
     def close(self) -> None:
-        """Write what waits, as far as it takes no longer than `CLOSE_SECONDS`."""
+        """Write the waiting episodes, for at most `CLOSE_SECONDS`."""
         with suppress(queue.Full):
             self._waiting.put(None, timeout=CLOSE_SECONDS)
         self._thread.join(CLOSE_SECONDS)
@@ -60,7 +60,7 @@ class ServedTraces:
         open_tracker(self._config).record_trace(served_span(answer.episode, question), {**tags, **made_by})
 
     def _try(self, action: Callable[[], object]) -> None:
-        """Do something with the store; what breaks is said in the log and ends nothing."""
+        """Call the store; errors are logged and do not end the service."""
         try:
             action()
         except Exception as error:

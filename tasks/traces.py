@@ -1,7 +1,7 @@
-"""An episode as a tree of spans: the episode, its turns, and the tool call of each turn. Writes nothing itself.
+"""Traces of episodes as trees of spans: the episode, its turns, and the tool call of each turn. This module writes nothing itself.
 
-Episodes of a batch are played together and only their whole time is known, so it is divided evenly among the turns; the
-attribute `timing` says so. Texts are capped: large traces bring MLflow's UI down.
+Episodes of a batch are played together and only their whole time is known, so it is divided evenly among the turns; the attribute `timing`
+says so. Texts are capped: large traces crash MLflow's UI.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from slmsearch.foreign import encodable
 
 MAX_SPAN_CHARS = 4000
 MAX_TURNS = 40
-"""Turns of an episode that become spans."""
+"""Maximum number of turns of an episode that become spans."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ def episode_span(episode: Episode, row: EpisodeRow) -> Span:
 
 
 def served_span(episode: Episode, question: str) -> Span:
-    """Render an episode of the service, of which nobody knows whether it is right, as the root span of its trace."""
+    """Render an episode of the service, whose correctness is unknown, as the root span of its trace."""
     return _root_span(episode, question, {}, {"stop_reason": str(episode.stop_reason)})
 
 
@@ -59,7 +59,7 @@ def _root_span(episode: Episode, question: str, outputs: Mapping[str, object], a
 
 
 def trace_tags(row: EpisodeRow) -> dict[str, str]:
-    """Name what one filters traces by."""
+    """Return the tags by which people filter traces."""
     outcome = "failed" if row.failed else "right" if row.correct else "wrong"
     return {
         "question_id": row.question_id,

@@ -1,4 +1,4 @@
-"""Train: GRPO in a process of its own, and the SFT control."""
+"""Training tasks: GRPO in a process of its own, and the SFT control."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -25,32 +25,32 @@ from tasks.record import record_rollouts
 from tasks.tracking import open_tracker
 
 CURVES = {"loss": "loss", "grad_norm": "optim/grad_norm", "learning_rate": "optim/learning_rate"}
-"""Of the logs of supervised training: their names -> ours."""
+"""Names in the logs of supervised training -> names of this project."""
 
 
 class Trained(TypedDict):
-    """What GRPO left."""
+    """Result of GRPO."""
 
     adapter: str
-    """Its directory."""
+    """Directory of the adapter."""
     hash: str
     steps: int
     seconds: float
     spent: dict[str, float]
     """Seconds by phase."""
     card: NotRequired[dict[str, CardUse]]
-    """What phases took of a CUDA card, where there was one."""
+    """Use of a CUDA card by phase, if there was one."""
     version: NotRequired[str]
-    """Once it is registered."""
+    """Registered version; absent before the registration."""
     output: NotRequired[str]
-    """Directory of the run, where the environment lays it out."""
+    """Directory of the run, if the environment arranges one."""
 
 
 class Control(TypedDict):
-    """A model that supervised training left."""
+    """Result of supervised training."""
 
     model: str
-    """Its directory."""
+    """Directory of the model."""
     steps: int
     seconds: float
 
@@ -59,7 +59,7 @@ class Control(TypedDict):
 def train_task(digest: str, index_key: str, run_id: str, config: RunConfig) -> Trained:
     """Train with GRPO, or look the finished training up, writing one point per step and metric, and some episodes, into an MLflow run.
 
-    Call it directly, never `.submit()` it: it listens for termination, which only the main thread can.
+    Call it directly, never `.submit()` it: it handles termination signals, which only the main thread can.
     """
     tracker, job = open_tracker(config), make_job(config, digest, index_key)
     episodes = config.train.questions_per_step * config.train.group_size
@@ -100,7 +100,7 @@ def train_task(digest: str, index_key: str, run_id: str, config: RunConfig) -> T
 def train_control_task(key: str, seconds: float, run_id: str, config: RunConfig) -> Control:
     """Continue supervised training from the policy's model, or look the control of a content key up; curves go to an MLflow run.
 
-    `seconds` are those of the training that it is compared with.
+    `seconds` is the time of the training that it is compared with.
     """
     out = config.paths.training / f"control-{key}"
     with Progress("SFT control", "steps") as progress:
@@ -121,7 +121,7 @@ def train_start_task(key: str, sources: Sequence[str], run_id: str, config: RunC
 
 @task(name="lay-out", cache_policy=NO_CACHE)
 def lay_out_task(digest: str, index_key: str, config: RunConfig) -> str:
-    """Lay the finished training run out as one directory; return it."""
+    """Arrange the finished training run as one directory; return it."""
     from slmsearch.training.export import lay_out
 
     job = make_job(config, digest, index_key)
@@ -129,7 +129,7 @@ def lay_out_task(digest: str, index_key: str, config: RunConfig) -> str:
 
 
 def _recording(run_id: str, config: RunConfig) -> Callable[[int, dict[str, float]], None]:
-    """Return what writes the logs of supervised training into an MLflow run, from the first step that is not there yet."""
+    """Return a callback that writes the logs of supervised training into an MLflow run, from the first step that is missing there."""
     tracker = open_tracker(config)
     done = tracker.last_step(run_id)
 

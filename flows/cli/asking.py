@@ -1,6 +1,6 @@
-"""One question of a user, played live: which policy, on what, and how turns and sources are shown.
+"""Play one question of a user live: choose the policy and the corpus, show turns and sources.
 
-What pages and models wrote is untrusted: control characters are escaped before it reaches a terminal.
+Pages and models write untrusted text: control characters are escaped before it reaches a terminal.
 """
 
 import textwrap
@@ -28,9 +28,9 @@ from slmsearch.judge import ExactJudge
 from tasks.progress import Progress
 
 SHOWN_CHARS = 300
-"""Of a section that was read."""
+"""Characters shown of a section that was read."""
 SHOWN_SECTIONS = 8
-"""Headings of a page that was viewed."""
+"""Headings shown of a page that was viewed."""
 WIDTH = 110
 ENDS = {
     StopReason.MAX_TURNS: "no answer within searcher.max_turns",
@@ -40,7 +40,7 @@ ENDS = {
 
 
 def open_indexed_corpus(config: RunConfig) -> IndexedCorpus:
-    """Open the configured corpus and its index version, building what is not there."""
+    """Open the configured corpus and its index version; build what is missing."""
     with Progress("index", "passages") as progress:
         return indexed_corpus.open_indexed_corpus(config, progress=progress)
 
@@ -50,7 +50,7 @@ def ask(text: str, spec: PolicySpec, indexed: IndexedCorpus, session: Session) -
 
     Raises:
         ModelError: the policy cannot be loaded.
-        GenerationError: a service broke while it was played.
+        GenerationError: a service failed while the question was played.
     """
     config: RunConfig = session.config
     environment = SearcherEnvironment(indexed.toolbox, ExactJudge(), config)
@@ -84,7 +84,7 @@ def describe_episode(episode: Episode, library: Library) -> dict[str, object]:
 
 
 def render_turn(turn: Turn, library: Library) -> str:
-    """Render what was done in a turn, and in short what came back."""
+    """Render the calls of a turn and a short form of their results."""
     if turn.program is not None:
         head = f"> program of {len(turn.program.splitlines())} lines"
     elif turn.call is not None:

@@ -1,7 +1,7 @@
-"""What all commands share: `--config`, `--json`, dotted flags, one place for output and one for errors.
+"""The base of all commands: `--config`, `--json`, dotted flags, one place for output and one for errors.
 
-With `--json` exactly one JSON object goes to stdout, also when a command fails (of `pages` one a page, a line each); whatever else this
-process or its children print goes to stderr. Nothing heavy is imported here: `slmsearch --help` must answer at once.
+With `--json` exactly one JSON object goes to stdout, also when a command fails (`pages` writes one a page, a line each); other output of
+this process and its children goes to stderr. This module imports nothing heavy: `slmsearch --help` must answer at once.
 """
 
 import functools
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
     from tasks.progress import Progress
 
 NEGATIVE = 1
-"""Exit code: the work was done and its finding is negative (data are not valid, the decision is `reject`); 0 where it is not."""
+"""Exit code of a negative finding of work that was done (data are not valid, the decision is `reject`); otherwise it is 0."""
 USAGE = 2
-"""Wrong usage or configuration."""
+"""Exit code of wrong usage or configuration."""
 MISSING = 3
-"""A service or resource is missing, broken or full."""
+"""Exit code of a service or resource that is missing, broken or full."""
 BUG = 70
-"""An error nobody foresaw (EX_SOFTWARE of sysexits.h)."""
+"""Exit code of an unforeseen error (EX_SOFTWARE of sysexits.h)."""
 INTERRUPTED = 130
 
 FOLDER, FILE = click.Path(file_okay=False, path_type=Path), click.Path(dir_okay=False, path_type=Path)
 DOTTED = re.compile(r"--[A-Za-z_][\w-]*(\.[A-Za-z_][\w-]*)+(=.*)?", re.DOTALL)
-"""A flag that overrides a setting: `--train.steps`."""
+"""Pattern of a flag that overrides a setting: `--train.steps`."""
 EPILOG = "Every setting can be overridden: --train.steps 50, --corpus.pages FILE; `slmsearch config` prints them all."
 
 
@@ -68,10 +68,10 @@ def split_overrides(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 class Session:
-    """The settings of one command and its way to say things."""
+    """Settings of one command, and its output."""
 
     def __init__(self, given: Sequence[str], overrides: Sequence[str], as_json: bool) -> None:
-        """Take over stdout where one JSON object is wanted; `given` are the presets and files that `--config` named."""
+        """Take over stdout if one JSON object is wanted; `given` are the presets and files of `--config`."""
         self._given, self._overrides = list(given), list(overrides)
         self.as_json = as_json
         self._progress: Progress | None = None
@@ -84,7 +84,7 @@ class Session:
 
     @functools.cached_property
     def config(self) -> "RunConfig":
-        """The resolved configuration; the process environment is prepared for it."""
+        """Return the resolved configuration, with the process environment prepared for it."""
         from flows.runtime.process_environment import prepare_process_environment
         from flows.runtime.settings import load_config, read_environment
 
@@ -101,31 +101,31 @@ class Session:
 
     @property
     def base(self) -> Path:
-        """Folder in which data and MLflow's store stand unless settings say otherwise; see `flows/runtime/settings.py`."""
+        """Return the folder of data and MLflow's store unless settings name others; see `flows/runtime/settings.py`."""
         from flows.runtime.settings import find_base
 
         return find_base(self._files)
 
     @property
     def flags(self) -> list[str]:
-        """Arguments that give another command in this folder the same settings."""
+        """Return the arguments that give another command in this folder the same settings."""
         return [*(f"--config={given}" for given in self._given), *self._overrides]
 
     def override(self, **settings: object) -> None:
-        """Set settings from a command's own options, None leaves one alone; names have `__` for the dot."""
+        """Override settings with a command's own options; None leaves a setting alone; names have `__` for the dot."""
         given = {name: value for name, value in settings.items() if value is not None}
         self._overrides += [f"--{name.replace('__', '.')}={value}" for name, value in given.items()]
 
     def begin_with(self, preset: str) -> None:
-        """Take a preset as if it stood before all other settings files."""
+        """Put a preset before all other settings files."""
         self._given.insert(0, preset)
 
     def may_set(self, setting: str) -> bool:
-        """Say whether a flag sets a setting, or a file may."""
+        """Return whether a flag sets a setting, or a file may."""
         return bool(self._given) or any(flag.startswith(f"--{setting}=") for flag in self._overrides)
 
     def say_where(self) -> None:
-        """Say in one line, once, where data and MLflow's store are."""
+        """Print the places of data and MLflow's store in one line, once."""
         if self._said_where:
             return
         self._said_where = True
@@ -133,9 +133,9 @@ class Session:
         self.say(f"Data in {paths.data_dir}, MLflow in {without_credentials(self.config.tracking.uri or paths.mlruns_dir)}")
 
     def run(self, flow: str, here: bool = True, live: bool = False) -> dict[str, Any]:
-        """Run a flow, say where to look at what it made, and return its result.
+        """Run a flow, print where to look at its results, and return its result.
 
-        With `here` it runs in this process even if a worker is up, and with `live`, too: its trainings are then shown in a live view.
+        With `here` or `live` it runs in this process even if a worker is up; `live` shows its trainings in a live view.
         """
         from flows.ops.runner import run_flow
         from flows.runtime.links import where_to_look
@@ -151,20 +151,20 @@ class Session:
 
     @contextmanager
     def watch(self, name: str) -> Iterator[None]:
-        """Say every quarter of a minute that a command is still at work, where nothing else says how far it is."""
+        """Print every quarter of a minute that a command is still at work, if no other progress is shown."""
         from tasks.progress import Progress
 
         with Progress(name) as self._progress:
             yield
 
     def say(self, text: str) -> None:
-        """Tell a person something, on stderr."""
+        """Print a message for a person, on stderr."""
         if self._progress is not None:
             self._progress.heard()
         print(visible(text), file=sys.stderr, flush=True)  # not by click, which goes past a bar or a view that is drawn there
 
     def finish(self, result: Mapping[str, object], text: str, negative: bool = False) -> None:
-        """Give the result: as JSON where it was asked for, else as text; a negative finding ends the command with exit code 1."""
+        """Print the result as JSON if asked for, else as text; a negative finding ends the command with exit code 1."""
         if self._progress is not None:
             self._progress.hide()
         if self._stdout is None:
@@ -176,7 +176,7 @@ class Session:
             raise SystemExit(NEGATIVE)
 
     def finish_rows(self, rows: Iterable[Mapping[str, object]], text: str) -> None:
-        """Give a result of many rows: as JSON where it was asked for, one object a line, else as text."""
+        """Print a result of many rows: with `--json` one object a line, else as text."""
         if self._stdout is None:
             self.finish({}, text)
             return
@@ -187,31 +187,31 @@ class Session:
         self.close()
 
     def close(self) -> None:
-        """Give stdout back."""
+        """Restore stdout."""
         if self._stdout is not None:
             os.dup2(self._stdout, 1)
             os.close(self._stdout)
             self._stdout = None
 
     def fail(self, error: BaseException, message: str) -> None:
-        """Say in one line why it did not work."""
+        """Print the reason of a failure in one line."""
         self.say(f"slmsearch: {message}")
         if self._stdout is not None:
             self.finish({"error": message, "boundary": getattr(error, "boundary", type(error).__name__)}, "")
 
 
 class SettingsCommand(click.Command):
-    """A command that takes `--config NAME|FILE`, dotted flags and, unless told otherwise, `--json`."""
+    """A command with `--config NAME|FILE`, dotted flags and `--json`."""
 
     def __init__(self, *args: Any, endless: bool = False, **kwargs: Any) -> None:
-        """Make it; an endless one waits for others and says nothing of its own progress."""
+        """Create the command; an `endless` one, such as a server, shows no progress of its own."""
         super().__init__(*args, **{"epilog": EPILOG, **kwargs})
         self._endless = endless
         self.params.append(click.Option(["--config", "given"], multiple=True, metavar="NAME|FILE", help="Preset or YAML file; repeatable."))
         self.params.append(click.Option(["--json", "as_json"], is_flag=True, help="Print the result as one JSON object."))
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Take the dotted flags out before click looks at the rest."""
+        """Remove the dotted flags before click parses the rest."""
         own, overrides = split_overrides(args)
         ctx.meta["slmsearch.overrides"] = overrides
         return super().parse_args(ctx, own)
@@ -260,14 +260,14 @@ def _raise_exit(number: int, _frame: FrameType | None) -> NoReturn:
 
 
 def option(*names: str, choices: Sequence[str] = (), **settings: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Make an option whose help shows its default; with choices it takes one of them."""
+    """Make an option whose help shows its default; `choices` limits its values."""
     if choices:
         settings["type"] = click.Choice(choices)
     return click.option(*names, show_default="default" in settings, **settings)
 
 
 LIVE = click.option("--live", is_flag=True, help="Show training in a live view; runs in this process.")
-"""Of commands that train."""
+"""Option `--live` of commands that train."""
 
 
 def command(group: click.Group, name: str, **options: Any) -> Callable[[Callable[..., None]], click.Command]:
@@ -286,11 +286,11 @@ SECTIONS = {
     "Asking and serving": ("ask", "infer", "serve", "mcp", "corrections", "judge", "sandbox"),
     "Settings, upkeep, measurements": ("config", "ops", "bench"),
 }
-"""Of the help."""
+"""Sections of the help."""
 
 
 class Commands(click.Group):
-    """All commands; those of `ops` go by their bare names, too."""
+    """Group of all commands; those of `ops` also have their bare names."""
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         """See `click.Group.get_command`."""
@@ -316,7 +316,4 @@ def cli() -> None:
 
 @cli.group()
 def ops() -> None:
-    """Look after an installation.
-
-    Deployments, workers, states, disk space.
-    """
+    """Look after deployments, workers, states and disk space."""

@@ -1,4 +1,4 @@
-"""Results and nights as text for a terminal; the tables themselves are made in `slmsearch/report`."""
+"""Text of results and nights for a terminal; `slmsearch/report` makes the tables."""
 
 import shlex
 import textwrap
@@ -41,7 +41,7 @@ def render_result(result: Mapping[str, Any], config: RunConfig) -> str:
 
 
 def render_evaluation(name: str, key: str, paths: PathsConfig, trust: Trust | None = None) -> str:
-    """Render one evaluation: its metrics, what twins and repeated episodes say where they were played, and where wrong episodes broke."""
+    """Render one evaluation: its metrics, the trust measured on twins and repeated episodes if any, and failure modes."""
     rows = load_rows(paths.evals / key)
     tables = [turned(results_table({name: rows})), *([trust_table({name: trust})] if trust else [])]
     tables += [slices_table({name: rows}), failure_mode_table(rows)]
@@ -49,7 +49,7 @@ def render_evaluation(name: str, key: str, paths: PathsConfig, trust: Trust | No
 
 
 def render_summary(summary: Mapping[str, Any], config: RunConfig) -> str:
-    """Render the summary of a `train-and-eval`: all policies, before and after by kind, what RL adds, times, the decision."""
+    """Render the summary of a `train-and-eval`: all policies, before and after by kind, the effect of RL, times, the decision."""
     evaluations = {name: load_rows(config.paths.evals / key) for name, key in summary["evaluations"].items()}
     sides = {name: evaluations[name] for name in ("worker-alone", "before", "after", "sft-control") if name in evaluations}
     lines = [turned(results_table(evaluations)).to_text(), "", slices_table(sides).to_text(), ""]
@@ -72,7 +72,7 @@ def render_summary(summary: Mapping[str, Any], config: RunConfig) -> str:
 
 
 def render_learnt(result: Mapping[str, Any], config: RunConfig) -> str:
-    """Render the result of `learn`: its summary, then what a person wants to know first."""
+    """Render the result of `learn`: its summary, then the figures a user needs first."""
     learnt, right, unknown = result["learnt"], result["learnt"]["right"], result["learnt"]["unknown"]
     asked, settings = learnt["questions"], shlex.quote(short_path(Path(learnt["settings"])))
     lines = [
@@ -106,7 +106,7 @@ def render_comparison(comparison: Comparison) -> str:
 
 
 def turned(table: Table) -> Table:
-    """Turn rows into columns: many measures of a few policies fit a terminal better that way."""
+    """Swap rows and columns: many measures of a few policies fit a terminal better that way."""
     columns = [table.headers, *table.rows]
     head, *rows = zip(*columns, strict=True)
     return Table(tuple(head), tuple(rows))
@@ -119,7 +119,7 @@ def _render_seconds(seconds: Mapping[str, float], indent: int) -> str:
 
 
 def _render_card(card: Mapping[str, Mapping[str, float]], indent: int) -> str:
-    """Render what phases took of a CUDA card, in lines that begin at a column."""
+    """Render the use of a CUDA card by phase, in lines that begin at a column."""
 
     def render(phase: str, use: Mapping[str, float]) -> str:
         busy = f"{100 * use['busy_frac']:.0f} % busy, " if "busy_frac" in use else ""

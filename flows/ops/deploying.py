@@ -1,7 +1,7 @@
-"""Deploy what `deployments/prefect.yaml` describes, as `prefect deploy --all` does, from a process that has Prefect loaded.
+"""Deploy the entries of `deployments/prefect.yaml`, as `prefect deploy --all` does, from a process that has Prefect loaded.
 
-The command would load everything anew, a third of the time that `slmsearch up` takes to its first run. Of Prefect's format only what the
-file needs is understood here; anything else is refused rather than passed over.
+The command would load everything anew, a third of the time that `slmsearch up` takes to its first run. This module reads only the part of
+Prefect's format that the file needs, and refuses everything else.
 """
 
 import importlib
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 PREFECT_FILE = "deployments/prefect.yaml"
 CONFIG = "config"
-"""Parameter of a flow that takes the settings."""
+"""Name of the flow parameter that takes the settings."""
 
 
 class _Strict(BaseModel):
@@ -31,7 +31,7 @@ class _Strict(BaseModel):
 
 
 class WorkPool(_Strict):
-    """Where a deployment's runs wait."""
+    """Work pool and queue in which a deployment's runs wait."""
 
     name: str
     work_queue_name: str | None = None
@@ -39,7 +39,7 @@ class WorkPool(_Strict):
 
 
 class CronSchedule(_Strict):
-    """When runs start by themselves."""
+    """Schedule by which runs start."""
 
     cron: str
     timezone: str
@@ -60,7 +60,7 @@ class Described(_Strict):
 
 
 class PrefectFile(_Strict):
-    """The file."""
+    """Contents of the file."""
 
     name: str
     deployments: tuple[Described, ...]
@@ -70,7 +70,7 @@ def read_prefect_file(path: Path) -> PrefectFile:
     """Read the descriptions.
 
     Raises:
-        ConfigError: the file is missing, no YAML, or says something that is not understood here.
+        ConfigError: the file is missing, no YAML, or has a key that this module does not read.
     """
     try:
         return PrefectFile.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
@@ -87,8 +87,8 @@ def deploy_flows(config: RunConfig, base: Path, say: Say) -> None:
 
     Args:
         config: settings that flow runs have unless they are given others.
-        base: folder in which flow runs work: relative paths and `.env` are found there.
-        say: is told of the step.
+        base: folder in which flow runs work; relative paths and `.env` belong to it.
+        say: receives a line about the step.
 
     Raises:
         ConfigError: the file that describes the deployments cannot be used.

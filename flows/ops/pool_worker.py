@@ -1,7 +1,7 @@
-"""`python -m flows.ops.pool_worker worker start ...`: Prefect's command, whose worker takes no more flow runs once it is told so (SIGUSR1).
+"""`python -m flows.ops.pool_worker worker start ...`: Prefect's command with a worker that takes no more flow runs after SIGUSR1.
 
-Prefect's own takes what is scheduled until it ends. While it waits for its flow runs to stop, it would take the rest of the queue, which
-would be stopped in turn, although another worker could play it.
+Prefect's own worker takes scheduled flow runs until it ends. While it waits for its flow runs to stop, it would take the rest of the
+queue and stop that in turn, although another worker could play it.
 """
 
 import signal
@@ -28,7 +28,7 @@ def close(_number: int, _frame: FrameType | None) -> None:
 
 
 async def take_unless_closed(self: "BaseWorker[Any, Any, Any]") -> "list[FlowRun]":
-    """Take what is scheduled, as the worker does, until it is closed."""
+    """Take scheduled flow runs, as Prefect's worker does, until the worker is closed."""
     return [] if _closed else await _take(self)
 
 

@@ -28,7 +28,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from slmsearch.processes.ports import bind_reserved
 
 HOSTS = ("127.0.0.1", "localhost")
-"""Names of this machine that a request may give; one that is forwarded (`ssh -L`) may come to another port."""
+"""Names of this machine that a request may give; a forwarded one (`ssh -L`) may come to another port."""
 FRAMES = ("frame", "iframe", "embed", "object")
 ENTER = "/enter"
 SCRIPT = """
@@ -46,10 +46,10 @@ POLICY = (
 
 
 class OwnPagesOnly:
-    """Refuses what pages of other origins send, and lets the user's browser in."""
+    """Middleware that refuses requests from pages of other origins, and lets the user's browser in."""
 
     def __init__(self, app: ASGIApp) -> None:
-        """Stand before an application."""
+        """Wrap an application."""
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -70,12 +70,12 @@ def _answer(scope: Scope) -> ASGIApp | None:
 
 
 def close(app: ASGIApp) -> ASGIApp:
-    """Close an application to what does not come from this machine's user."""
+    """Close an application to requests that do not come from this machine's user."""
     return TrustedHostMiddleware(OwnPagesOnly(app), HOSTS, www_redirect=False)
 
 
 async def fill_database() -> None:
-    """Make the tables and enter the kinds of blocks, which Prefect's server would do as it starts."""
+    """Create the tables and register the block types, as Prefect's server would do at its start."""
     from prefect.server.database import provide_database_interface
     from prefect.server.models.block_registration import run_block_auto_registration
 
@@ -86,7 +86,7 @@ async def fill_database() -> None:
 
 
 def main(port: int) -> None:
-    """Serve until told to stop, as `prefect server start` does."""
+    """Serve until terminated, as `prefect server start` does."""
     os.environ |= {"PREFECT_SERVER_DATABASE_MIGRATE_ON_START": "false", "PREFECT_SERVER_REGISTER_BLOCKS_ON_START": "false"}
     import uvicorn
     from prefect.server.api.server import create_app

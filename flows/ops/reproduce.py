@@ -1,4 +1,4 @@
-"""`slmsearch ops reproduce`: the flow that made a model version, run again from its recorded settings, and compared item by item."""
+"""`slmsearch ops reproduce`: run the flow that made a model version again from its recorded settings, and compare item by item."""
 
 import json
 import shutil
@@ -16,9 +16,9 @@ from tasks.lineage import Tracked, lineage_tags, read_tracked, resolve
 from tasks.tracking import RunRecord, open_run_registry
 
 TIMED = ("time/", "memory/", "eval/time/")
-"""Metrics of the machine, which no run repeats."""
+"""Metrics of the machine, which differ in every run."""
 PLACES = ("source_key", "config_hash")
-"""Keys that hold where things lie, or the code that reads them: what they lead to is compared instead."""
+"""Keys that hold paths, or the code that reads them: the data behind them are compared instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,29 +33,29 @@ class ComparedItem:
 
 @dataclass(frozen=True, slots=True)
 class Reproduction:
-    """A recorded run beside one made again."""
+    """A recorded run and its repetition."""
 
     version: str
     run: str
-    """The recorded one in MLflow."""
+    """Recorded run in MLflow."""
     directory: str | None
-    """Where the new one lies; None where it was removed."""
+    """Directory of the new run; None if it was removed."""
     items: tuple[ComparedItem, ...]
     same: bool
-    """Whether all items are."""
+    """True if all items are equal."""
 
 
 def reproduce_version(config: RunConfig, version: str, out: Path | None, say: Say) -> Reproduction:
     """Run a version's flow again in a data directory of its own and compare keys, adapter hash and metrics.
 
     Args:
-        config: says where data and MLflow store are.
+        config: names the data directory and the MLflow store.
         version: `name/version` or `models:/name@alias`.
-        out: directory to run in; None makes one and removes it where everything is the same.
-        say: tells a person something.
+        out: directory to run in; None makes one and removes it if all items are equal.
+        say: receives lines for a person.
 
     Raises:
-        ConfigError: no such version, or what was recorded of it is not enough.
+        ConfigError: no such version, or its record is incomplete.
     """
     tracked = read_tracked(config)
     kind, label = resolve(tracked, version)
@@ -80,7 +80,7 @@ def reproduce_version(config: RunConfig, version: str, out: Path | None, say: Sa
 
 
 def _recorded_config(tracked: Tracked, run: RunRecord | None) -> RunConfig | None:
-    """Return the settings that a run recorded; None where it has none that can be read."""
+    """Return the settings that a run recorded; None if none can be read."""
     values = tracked.registry.read_json(run.id, "config.json") if run and tracked.registry else None
     try:
         return RunConfig.model_validate(values) if values else None
@@ -89,10 +89,10 @@ def _recorded_config(tracked: Tracked, run: RunRecord | None) -> RunConfig | Non
 
 
 def fresh_config(recorded: RunConfig, config: RunConfig, folder: Path) -> RunConfig:
-    """Return recorded settings with places of their own, and the secrets that a record does not hold.
+    """Return recorded settings with new directories, and the secrets that a record does not hold.
 
     Raises:
-        ModelError: the model that was trained is not where it was.
+        ModelError: the trained model is no longer at its path.
     """
     if Path(recorded.policy.model).is_absolute() and not Path(recorded.policy.model).is_dir():
         raise ModelError(f"the base model {recorded.policy.model} is not there any more; put it back, then reproduce again")
@@ -112,7 +112,7 @@ def fresh_config(recorded: RunConfig, config: RunConfig, folder: Path) -> RunCon
 
 
 def _compare_runs(tracked: Tracked, run: RunRecord, fresh: RunConfig, run_id: str) -> tuple[ComparedItem, ...]:
-    """Compare a recorded run with one made again: every key of the lineage, and every metric but those of the machine."""
+    """Compare a recorded run with its repetition: every key of the lineage, and every metric but those of the machine."""
     registry = open_run_registry(fresh)
     assert tracked.registry is not None and registry is not None
     again = {found.id: found for found in registry.runs()}
@@ -135,7 +135,7 @@ def _item(name: str, recorded: str | float | None, again: str | float | None) ->
 
 
 def render_comparison(found: Reproduction) -> str:
-    """Render what `reproduce_version` found: every key, and of the metrics how many are the same and which are not."""
+    """Render the comparison: every key, and the number of equal metrics with the names of the others."""
     keys = [item for item in found.items if ":" not in item.name]
     metrics = [item for item in found.items if ":" in item.name]
     shown = [*keys, *(item for item in metrics if not item.same)]

@@ -28,11 +28,11 @@ FLOWS = {
     "reconcile": "flows.reconcile:reconcile",
     "train": "flows.train:train",
 }
-"""Flow name -> where it is; all but the last are deployed."""
+"""Flow name -> its entrypoint; all but the last are deployed."""
 PARTS = {"evaluate-shard": "flows.evaluate_shard:evaluate_shard"}
-"""Flows that are deployed as well, and started by others of these."""
+"""Deployed flows that other flows start."""
 LEARNING = ("train", "train-and-eval", "train-planner", "learn")
-"""Flows that need the configured model."""
+"""Names of flows that need the configured model."""
 POLL_SECONDS = 1.0
 
 
@@ -40,7 +40,7 @@ def run_flow(name: str, config: RunConfig, say: Say, here: bool = False) -> dict
     """Run a flow, one of `FLOWS`, and return its result; with `here` it runs in this process even if a worker is up.
 
     Raises:
-        SlmSearchError: what ended the flow; of a flow run on a worker by its own class, where that is known.
+        SlmSearchError: the error that ended the flow; for a flow run on a worker by its own class, if known.
     """
     preflight(config)
     if name in LEARNING:
@@ -88,7 +88,7 @@ def _submit_flow(name: str, config: RunConfig, say: Say) -> Any:
 
 
 def _follow(client: "SyncPrefectClient", flow_run: "FlowRun", say: Say) -> "State[Any]":
-    """Say what a flow run logs and how its state changes; return its last."""
+    """Print the log lines and state changes of a flow run; return its last state."""
     shown, last_state = 0, ""
     while True:
         current = client.read_flow_run(flow_run.id)

@@ -1,7 +1,7 @@
 """Start, find and stop the sandbox server of this project.
 
-It is a process of its own, `slmsearch sandbox up --foreground`, and goes on when the command that started it ends; a record in the
-data directory says where it is.
+The server is a process of its own, `slmsearch sandbox up --foreground`, and outlives the command that started it; a record in the data
+directory holds its address.
 """
 
 import json
@@ -34,25 +34,25 @@ if TYPE_CHECKING:
 
 COMPOSE_FILE = "deployments/sandbox.yaml"
 STOP_SECONDS = 15.0
-"""Time the server gets to end its programs."""
+"""Time limit for the server to end its programs."""
 CHECKED_PAGES = 120
-"""Size of the world whose tools are checked and timed."""
+"""Size of the world used to check and time the tools."""
 
 
 @dataclass(frozen=True)
 class SandboxRecord:
-    """A server that was started."""
+    """Record of a started server."""
 
     pid: int
     started_at: float
-    """When its process began, so that another with the same number is not taken for it."""
+    """Start time of its process, which tells it from a later process with the same number."""
     address: str
     engine: str
     log: str
 
 
 def state_dir(paths: PathsConfig) -> Path:
-    """Return where record, log and the instances' file system lie."""
+    """Return the directory of the record, the log and the instances' file system."""
     return Path(paths.data_dir) / "sandbox"
 
 
@@ -60,8 +60,8 @@ def serve_here(config: RunConfig) -> None:
     """Serve in this process until SIGTERM or Ctrl-C.
 
     Raises:
-        SandboxError: no program can be run on this machine.
-        ServiceError: the port is taken.
+        SandboxError: this machine can run no program.
+        ServiceError: the port is in use.
     """
     import uvicorn
 
@@ -74,10 +74,10 @@ def serve_here(config: RunConfig) -> None:
 
 
 def make_service(config: RunConfig) -> "Service":
-    """Make the service of the configured engine; it has a token, so that nobody else of this machine is served.
+    """Make the service of the configured engine; a token keeps other users of this machine out.
 
     Raises:
-        SandboxError: no program can be run on this machine.
+        SandboxError: this machine can run no program.
     """
     from slmsearch.extensions.sandbox.server import Service
 
@@ -90,7 +90,7 @@ def configured_engine(config: RunConfig) -> SandboxEngine:
     """Make the configured engine.
 
     Raises:
-        SandboxError: no program can be run on this machine.
+        SandboxError: this machine can run no program.
     """
     from slmsearch.extensions.sandbox.server import make_engine
 
@@ -98,7 +98,7 @@ def configured_engine(config: RunConfig) -> SandboxEngine:
 
 
 def read_settings(stream: IO[str]) -> RunConfig:
-    """Read the settings that `start_sandbox` sends: as they were resolved there, whatever this process would find in its environment."""
+    """Read the settings that `start_sandbox` sends, already resolved, so that this process' environment does not change them."""
     told = json.load(stream)
     die_with_starter()
     return join_secrets(told["config"], told["secrets"])
@@ -118,7 +118,7 @@ def start_sandbox(config: RunConfig, say: Say) -> SandboxRecord:
     """Start the server in the background, wait until it answers, and write its record.
 
     Raises:
-        ServiceError: one is up already, the port is taken, or it does not start; the message has its last words.
+        ServiceError: one is up already, the port is in use, or it does not start; the message has the end of its log.
     """
     if (up := find_sandbox(config.paths)) is not None:
         raise ServiceError(f"the sandbox is up already (process {up.pid}, {up.address}); `slmsearch sandbox down` stops it")
@@ -144,7 +144,7 @@ def start_sandbox(config: RunConfig, say: Say) -> SandboxRecord:
 
 
 def find_sandbox(paths: PathsConfig) -> SandboxRecord | None:
-    """Return the server that was started for this data directory, None if it does not live."""
+    """Return the server that was started for this data directory, None if it does not run."""
     with suppress(OSError, ValueError, TypeError, psutil.NoSuchProcess):
         record = SandboxRecord(**json.loads(_record_path(paths).read_text()))
         process = psutil.Process(record.pid)
@@ -154,7 +154,7 @@ def find_sandbox(paths: PathsConfig) -> SandboxRecord | None:
 
 
 def stop_sandbox(paths: PathsConfig) -> SandboxRecord | None:
-    """Stop the server and wait until it is gone; None if there was none."""
+    """Stop the server and wait until it has ended; None if none ran."""
     record = find_sandbox(paths)
     if record is not None:
         with suppress(ProcessLookupError):
@@ -170,10 +170,10 @@ def stop_sandbox(paths: PathsConfig) -> SandboxRecord | None:
 
 @contextmanager
 def some_sandbox(config: RunConfig) -> Iterator[str]:
-    """Give the address of the configured server, or of one that lives as long as the context.
+    """Yield the address of the configured server, or of one that lives as long as the context.
 
     Raises:
-        SandboxError: none can be started.
+        SandboxError: no server can be started.
     """
     address = sandbox_address(config.sandbox)
     if answers(f"{address}/health", elsewhere=True):
@@ -188,7 +188,7 @@ def some_sandbox(config: RunConfig) -> Iterator[str]:
 
 
 def small_world(config: RunConfig) -> RunConfig:
-    """Return a configuration with a small world where no corpus is configured: enough to check and to time tools."""
+    """Return a configuration with a small world if no corpus is configured: enough to check and to time tools."""
     return config if config.corpus != CorpusConfig() else config.changed({"corpus.world.pages": CHECKED_PAGES})
 
 

@@ -1,4 +1,4 @@
-"""Settings and champion to the service of the searcher, over HTTP or MCP. The work is `slmsearch.serving.api`'s."""
+"""Start of the searcher's service, over HTTP or MCP, from settings and champion. `slmsearch.serving.api` does the work."""
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -32,12 +32,12 @@ def serve_searcher(config: RunConfig, say: Say, policy: str | None, host: str, p
     """Serve until Ctrl-C or SIGTERM.
 
     Args:
-        config: its settings.
-        say: told what happens before it serves.
+        config: settings of the service.
+        say: receives lines about the start.
         policy: a name as `find_policy` takes it.
         host: address to listen on.
-        port: likewise.
-        on_ready: told the place and the version when the policy is loaded.
+        port: port to listen on.
+        on_ready: receives the address and the version when the policy is loaded.
 
     Raises:
         ConfigError: the environment is no searcher, or other machines would be answered without a token.
@@ -50,11 +50,11 @@ def serve_searcher(config: RunConfig, say: Say, policy: str | None, host: str, p
 
 
 def serve_mcp_http(config: RunConfig, say: Say, policy: str | None, host: str, port: int, on_ready: Callable[[Place, str], None]) -> None:
-    """Serve MCP over streamable HTTP, as `serve_searcher` does OpenAI's protocol.
+    """Serve MCP over streamable HTTP, as `serve_searcher` serves OpenAI's protocol.
 
     Raises:
         ServiceError: the SDK is not installed.
-        SlmSearchError: as there.
+        SlmSearchError: the policy or its index version is missing.
     """
     _require_sdk()
     from slmsearch.serving.api.mcp_server import make_mcp_app
@@ -65,7 +65,7 @@ def serve_mcp_http(config: RunConfig, say: Say, policy: str | None, host: str, p
 
 
 def serve_mcp_stdio(config: RunConfig, say: Say, policy: str | None) -> None:
-    """Serve MCP to the client that started this process, until it closes stdin, Ctrl-C or SIGTERM. Nothing else is written to stdout.
+    """Serve MCP to the client that started this process, until it closes stdin, Ctrl-C or SIGTERM; stdout carries MCP only.
 
     Raises:
         ServiceError: the SDK is not installed.
@@ -93,7 +93,7 @@ def _find_place(host: str, port: int) -> Place:
 def _open_service(
     config: RunConfig, say: Say, policy: str | None, spares: bool = True
 ) -> Iterator[tuple[SearcherService, threading.Event]]:
-    """Make the service, not started, and the event that Ctrl-C or SIGTERM sets; for `spares` see `Player`."""
+    """Make the service, not started, and the event that Ctrl-C or SIGTERM sets; see `Player` for `spares`."""
     stop = threading.Event()
     if not issubclass(environment_of(config), SearcherEnvironment):
         raise ConfigError(f"environment {config.environment} is no searcher; give the configuration of one")
@@ -116,12 +116,12 @@ def _open_service(
 
 
 def find_served(config: RunConfig, say: Say, policy: str | None) -> ServedPolicy:
-    """Find what is served: the champion on the index version that it was evaluated on, or another policy on the configured corpus.
+    """Return policy and index to serve: the champion on the index version of its evaluation, or another policy on the configured corpus.
 
     Raises:
-        ConfigError: the name means nothing.
-        ModelError: there is no such policy.
-        IndexUnusableError: the champion's index version is not here.
+        ConfigError: the name is no policy.
+        ModelError: the policy does not exist.
+        IndexUnusableError: the champion's index version is missing.
     """
     if policy == CHAMPION or (policy is None and not config.policy.adapter):
         champion = find_champion(config)
@@ -134,7 +134,7 @@ def find_served(config: RunConfig, say: Say, policy: str | None) -> ServedPolicy
 
 
 def find_new_champion(config: RunConfig, version: str) -> ServedPolicy | None:
-    """Find the champion where it is another than the version that plays.
+    """Return the champion if it is not the version that plays.
 
     Raises:
         SlmSearchError: the store does not answer, or the champion cannot be played here.

@@ -1,4 +1,4 @@
-"""Settings and options to a server, and what is known of servers. The work is `slmsearch.serving.engines`'s."""
+"""Requests for model servers from settings and options, and descriptions of servers. `slmsearch.serving.engines` does the work."""
 
 import threading
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ OLLAMA_URL = f"http://{LOOPBACK}:{OLLAMA_PORT}"
 
 @dataclass(frozen=True)
 class Options:
-    """What the command line says beside the settings. None leaves a choice to the settings or the engine."""
+    """Options of the command line beside the settings. None leaves a choice to the settings or the engine."""
 
     engine: str | None = None
     host: str | None = None
@@ -37,7 +37,7 @@ class Options:
 
 
 def make_request(config: RunConfig, role: Role, options: Options) -> tuple[ServerEngine, ServeRequest]:
-    """Put settings and options together.
+    """Combine settings and options into a request.
 
     Raises:
         ConfigError: they contradict each other or name another machine.
@@ -64,7 +64,7 @@ def make_request(config: RunConfig, role: Role, options: Options) -> tuple[Serve
 
 
 def _place(base_url: str | None, role: Role, engine: ServerEngine, options: Options) -> tuple[str, int]:
-    """Choose where to listen: the options, else where the settings say that clients look, else the engine's usual port."""
+    """Choose the address to listen on: the options, else the address of the settings, else the engine's usual port."""
     host, port = LOOPBACK, engine.ports[role]
     if base_url and not (options.host and options.port):
         try:
@@ -93,10 +93,10 @@ def _adapters(policy: PolicyConfig, role: Role, options: Options) -> tuple[tuple
 
 
 def find_endpoint(paths: PathsConfig, engine: ServerEngine, request: ServeRequest, say: Say) -> Endpoint | None:
-    """Return the endpoint of a server that runs already, started here or not; None if one is to be started.
+    """Return the endpoint of a server that runs already, started here or not; None if one must be started.
 
     Raises:
-        ServiceError: one runs in this role that serves something else.
+        ServiceError: the server that runs in this role serves another model.
     """
     state = running_state(paths.serve, request.role)
     if state is None:
@@ -109,7 +109,7 @@ def find_endpoint(paths: PathsConfig, engine: ServerEngine, request: ServeReques
 
 
 def list_servers(config: RunConfig) -> list[dict[str, object]]:
-    """Describe the servers of all roles: those supervised, those that failed, and those that answer where the settings look."""
+    """Describe the servers of all roles: supervised ones, failed ones, and those that answer at the configured addresses."""
     return [{"role": role, **_describe(config, role)} for role in ROLES]
 
 

@@ -1,8 +1,8 @@
-"""`slmsearch up`: Prefect, MLflow, pool, limits, deployments and a worker; kept running, and stopped cleanly together.
+"""`slmsearch up`: run Prefect, MLflow, pool, limits, deployments and a worker, and stop them cleanly together.
 
-What ends by itself is started again, and the states of flow runs it took with it are brought to the truth (`tasks/reconcile.py`).
-The stock `prefect` command finds the server, and its password, through a `prefect.toml` in the current folder, which lives as long as the
-server and which its user alone can read.
+It restarts services that end by themselves, and corrects the states of the flow runs they took with them (`tasks/reconcile.py`).
+The stock `prefect` command finds the server, and its password, through a `prefect.toml` in the current folder, which exists as long as the
+server runs and which its user alone can read.
 """
 
 import os
@@ -43,21 +43,21 @@ if TYPE_CHECKING:
 POINTER = "prefect.toml"
 POINTER_MARK = "# Written by `slmsearch up`, removed when it ends."
 MLFLOW = "tasks.tracking.server"
-"""MLflow's server, which makes its store whole or not at all."""
+"""Command of MLflow's server, which makes its store whole or not at all."""
 WORKER_SECONDS = 90.0
-"""Time a worker may take to report to the pool."""
+"""Time limit for a worker to report to the pool."""
 CANCEL_SECONDS = 25.0
-"""Time running flow runs get to end in order when everything is stopped."""
+"""Time limit for running flow runs to end in order when everything stops."""
 WATCH_SECONDS = 2.0
 RECONCILE_SECONDS = 15.0
-"""Time between two looks for what shows as running and is not."""
+"""Time between two checks for runs that show as running and are not."""
 
 
 def serve(config: RunConfig, base: Path, port: int, mlflow_port: int, say: Say) -> None:
-    """Start everything, say where it is, and keep it until Ctrl-C or SIGTERM.
+    """Start everything, print the addresses, and keep it running until Ctrl-C or SIGTERM.
 
     Raises:
-        ServiceError: a port is taken, a service does not start, or one ends by itself again and again.
+        ServiceError: a port is in use, a service does not start, or one ends by itself again and again.
     """
     if (up := find_up(config.paths)) is not None:
         raise ServiceError(f"`slmsearch up` runs already (process {up.pid}, {up.ui}); stop it first")
@@ -137,7 +137,7 @@ def _wait_for_worker() -> None:
 
 @contextmanager
 def _announced(paths: PathsConfig, record: UpRecord, password: str) -> Iterator[None]:
-    """Let other commands find what is served."""
+    """Write the record by which other commands find the servers, and remove it at the end."""
     write_record(paths, record, password)
     pointer = Path.cwd() / POINTER
     ours = not pointer.exists() or is_dead_pointer(pointer)
@@ -151,7 +151,7 @@ def _announced(paths: PathsConfig, record: UpRecord, password: str) -> Iterator[
 
 
 def is_dead_pointer(pointer: Path) -> bool:
-    """Say whether a `prefect.toml` is one of ours to a server that is gone."""
+    """Return whether a `prefect.toml` is one of this project and its server has ended."""
     text = pointer.read_text(encoding="utf-8", errors="replace") if pointer.is_file() else ""
     address = text.partition('url = "')[2].partition('"')[0]
     return text.startswith(POINTER_MARK) and not answers(f"{address}/health")
@@ -173,7 +173,7 @@ def _welcome(paths: PathsConfig, record: UpRecord) -> str:
 
 
 def _watch(config: RunConfig, services: list[Supervised], stop: threading.Event, say: Say) -> None:
-    """Start again what has ended, say how flow runs change, and keep states true, until told to stop.
+    """Restart services that ended, print state changes of flow runs, and keep states correct, until stopped.
 
     Raises:
         ServiceError: a service ended by itself again and again.
@@ -196,7 +196,7 @@ def _watch(config: RunConfig, services: list[Supervised], stop: threading.Event,
 
 
 def _say_changes(client: "SyncPrefectClient", states: dict[Any, str], say: Say) -> bool:
-    """Say how flow runs have changed; return whether one has ended otherwise than completed."""
+    """Print state changes of flow runs; return whether one ended otherwise than completed."""
     from prefect.client.schemas.sorting import FlowRunSort
 
     lost = False

@@ -1,10 +1,10 @@
-"""`slmsearch ops worker`: a worker of the pool that ends in order; what compose, systemd and Kubernetes start.
+"""`slmsearch ops worker`: a worker of the pool that ends in order; compose, systemd and Kubernetes start it.
 
-Prefect's own worker kills its flow runs when it is terminated, and they show as running for ever. This one takes no more, and cancels
-those it has first, so that states are true and another worker can go on from what they left, and with what was scheduled meanwhile.
+Prefect's own worker kills its flow runs when it is terminated, and they show as running for ever. This worker takes no more flow runs, and
+cancels those it has first. States are then correct, and another worker can go on from their checkpoints and take the scheduled runs.
 
-A worker takes everything that is scheduled when it looks. Of shards of an evaluation it shall not take those that another machine could
-play meanwhile, so in a pool of processes a second worker looks after their queue, with a limit.
+A worker takes every scheduled flow run that it finds. It must not take those shards of an evaluation that another machine could play
+meanwhile, so in a pool of processes a second worker looks after their queue, with a limit.
 """
 
 import os
@@ -33,26 +33,26 @@ if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
 
 DRAIN_SECONDS = 60.0
-"""Time running flow runs get to end in order; less than compose's `stop_grace_period` and systemd's `TimeoutStopSec`."""
+"""Time limit for running flow runs to end; less than compose's `stop_grace_period` and systemd's `TimeoutStopSec`."""
 LEFT_SECONDS = 20.0
-"""Time a flow run that no worker looks after gets to save a checkpoint when it is terminated."""
+"""Time limit for a terminated flow run without a worker to save a checkpoint."""
 REPORT_SECONDS = 5.0
-"""Time the worker gets to report each flow run whose process has ended."""
+"""Time limit for the worker to report each flow run whose process has ended."""
 SETTLE_SECONDS = 2.0
-"""Time in which what a worker was taking when it was told to take no more gets its process."""
+"""Time limit for the flow runs that a closed worker had begun to take to get their process."""
 TERMINATED = "its worker was terminated"
 RECONCILE_SECONDS = 60.0
-"""Time between two looks for what shows as running and is not."""
+"""Time between two checks for runs that show as running and are not."""
 SILENCE_SECONDS = 90.0
-"""A worker that has not reported to the pool for so long counts as gone."""
+"""Time since its last report after which a worker counts as dead."""
 SHARD_QUEUE = "shards"
 """Work queue of the deployment `evaluate-shard`."""
 SHARDS = "-shards"
-"""End of the name of the worker that looks after it."""
+"""Suffix of the name of the worker of that queue."""
 
 
 def worker_name() -> str:
-    """Name the worker of this machine where nobody has given it another."""
+    """Return the name of this machine's worker if the user gave none."""
     return f"worker-{socket.gethostname()}"
 
 
@@ -60,13 +60,13 @@ def serve_worker(config: RunConfig, name: str, limit: int, say: Say) -> None:
     """Start a worker and keep it until Ctrl-C or SIGTERM; then cancel its flow runs, wait for them, and end.
 
     Args:
-        config: says where logs go and how many devices there are.
-        name: of the worker in its pool.
+        config: names the directory of logs and the number of devices.
+        name: name of the worker in its pool.
         limit: flow runs at a time, 0 for any number; shards of evaluations do not count.
-        say: tells a person something.
+        say: receives lines for a person.
 
     Raises:
-        ServiceError: there is no pool, or the worker ended by itself.
+        ServiceError: the pool does not exist, or the worker ended by itself.
     """
     plans = _plan(name, limit, config.train)
     stop = threading.Event()
@@ -90,14 +90,14 @@ def serve_worker(config: RunConfig, name: str, limit: int, say: Say) -> None:
 
 
 def _keep_states_true(config: RunConfig, workers: frozenset[str], stop: threading.Event, say: Say) -> None:
-    """End what workers of these names, and others, left showing as running; now and again and again."""
+    """End runs of workers of these names, and of others, that show as running and are not; now and then periodically."""
     reconcile_and_say(config, workers, say)
     while not stop.wait(RECONCILE_SECONDS):
         reconcile_and_say(config, workers, say)
 
 
 def reconcile_and_say(config: RunConfig, workers: Collection[str], say: Say) -> None:
-    """Bring states to the truth and say what was wrong; a tracker that cannot be asked is asked again next time."""
+    """Correct the states and print what was wrong; the next round asks a tracker again that does not answer."""
     from prefect.exceptions import PrefectException
 
     from flows.reconcile import reconcile_here
@@ -110,7 +110,7 @@ def reconcile_and_say(config: RunConfig, workers: Collection[str], say: Say) -> 
 
 
 def _plan(name: str, limit: int, train: TrainConfig) -> dict[str, list[str]]:
-    """Say which workers are started with which options: name -> options."""
+    """Return the workers to start and their options: name -> options."""
     from flows.runtime.device import device_names
 
     bounded = ["--limit", str(limit)] if limit else []
@@ -123,10 +123,10 @@ def _plan(name: str, limit: int, train: TrainConfig) -> dict[str, list[str]]:
 
 @contextmanager
 def _pool_client() -> "Iterator[SyncPrefectClient]":
-    """Give a client for questions about the pool.
+    """Yield a client for questions about the pool.
 
     Raises:
-        ServiceError: there is no pool, or the API cannot be asked.
+        ServiceError: the pool does not exist, or the API does not answer.
     """
     from prefect.client.orchestration import get_client
     from prefect.exceptions import ObjectNotFound
@@ -147,7 +147,7 @@ def _start(name: str, options: list[str], paths: PathsConfig) -> ChildProcess:
 
 
 def drain(workers: Sequence[int], timeout_s: float, say: Say) -> None:
-    """Cancel the flow runs of workers that take no more, given by process id, and wait until they are; name what does not end in time."""
+    """Cancel the flow runs of closed workers, given by process id, and wait for them; name those that do not end in time."""
     from prefect.client.orchestration import get_client
     from prefect.states import Cancelling
 
@@ -170,10 +170,10 @@ def drain(workers: Sequence[int], timeout_s: float, say: Say) -> None:
 
 
 def _see_cancelled(client: "SyncPrefectClient", run: UUID, deadline: float) -> None:
-    """Wait until the worker has reported a flow run as ended, and do so where it does not.
+    """Wait until the worker has reported a flow run as ended; report it here if the worker does not.
 
     Prefect's worker first tells the flow run's process why it is terminated, and waits a second for its answer. On a machine under load the
-    process does not know it in time, and reports that it has crashed.
+    process does not read it in time, and reports that it has crashed.
     """
     from prefect.states import Cancelled
 
@@ -184,7 +184,7 @@ def _see_cancelled(client: "SyncPrefectClient", run: UUID, deadline: float) -> N
 
 
 def flow_runs_below(pid: int) -> Iterator[UUID]:
-    """Find the flow runs that processes started by a process, and by those, are."""
+    """Find the flow runs among the descendants of a process."""
     with suppress(psutil.NoSuchProcess):
         for child in psutil.Process(pid).children(recursive=True):
             with suppress(psutil.Error, ValueError):
@@ -193,7 +193,7 @@ def flow_runs_below(pid: int) -> Iterator[UUID]:
 
 
 def end_left_flow_runs(config: RunConfig) -> None:
-    """End the processes of flow runs of the pool that their worker has left behind on this machine, and say so in both trackers."""
+    """End the processes of flow runs that their worker left behind on this machine, and record it in both trackers."""
     from prefect.client.orchestration import get_client
 
     from flows.reconcile import reconcile_here
@@ -216,7 +216,7 @@ def check_worker(name: str) -> float:
     """Return how many seconds ago a worker of the pool reported.
 
     Raises:
-        ServiceError: the pool or the worker is not known, or it has been silent for too long.
+        ServiceError: the pool or the worker is not known, or its last report is too old.
     """
     from prefect.types._datetime import now
 

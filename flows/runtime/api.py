@@ -1,10 +1,10 @@
-"""Which Prefect server a run talks to: the one the user names, the one `slmsearch up` started, or its own for the moment.
+"""The Prefect server of a run: the one the user names, the one `slmsearch up` started, or one of its own.
 
-The own server is a full one, not Prefect's ephemeral mode: that mode never gives back the slots of a killed run, and
-lives on as an orphan when its parent is killed.
+A server of its own is a full one, not Prefect's ephemeral mode: that mode never frees the slots of a killed run, and lives on as an orphan
+when its parent is killed.
 
-Every start of a server has a password of its own. It goes to other processes in their environment, and to those that were not started
-here through files that their user alone can read: no command line, output or log holds it.
+Every start of a server has a password of its own. Child processes get it in their environment, other processes through files that their
+user alone can read: no command line, output or log holds it.
 """
 
 import json
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
 
 SERVER = "flows.ops.prefect_server"
-"""Prefect's server, closed to other users and other sites."""
+"""Module of Prefect's server, closed to other users and other sites."""
 
 
 @dataclass(frozen=True)
@@ -39,14 +39,14 @@ class Api:
 
     url: str
     kind: Literal["given", "up", "own"]
-    """`given`: named by PREFECT_API_URL; `up`: started by `slmsearch up`; `own`: lives as long as this process."""
+    """Origin of the API. `given`: PREFECT_API_URL; `up`: started by `slmsearch up`; `own`: lives as long as this process."""
     password: str = field(repr=False)
-    """`user:password`, empty where it asks for none."""
+    """Login as `user:password`, empty if the API asks for none."""
 
 
 @dataclass(frozen=True)
 class UpRecord:
-    """What `slmsearch up` serves."""
+    """Record of the servers of `slmsearch up`."""
 
     pid: int
     api: str
@@ -55,12 +55,12 @@ class UpRecord:
 
 
 def record_path(paths: PathsConfig) -> Path:
-    """Return where `slmsearch up` writes its record."""
+    """Return the path of the record of `slmsearch up`."""
     return prefect_home(paths) / "up.json"
 
 
 def find_up(paths: PathsConfig) -> UpRecord | None:
-    """Return what a living `slmsearch up` serves for this data directory, None if there is none."""
+    """Return the record of the running `slmsearch up` of this data directory, None if there is none."""
     path = record_path(paths)
     try:
         record = UpRecord(**json.loads(path.read_text()))
@@ -71,17 +71,17 @@ def find_up(paths: PathsConfig) -> UpRecord | None:
 
 
 def password_path(paths: PathsConfig) -> Path:
-    """Return where the `user:password` of `slmsearch up` lies."""
+    """Return the path of the `user:password` of `slmsearch up`."""
     return prefect_home(paths) / "up.auth"
 
 
 def page_path(paths: PathsConfig) -> Path:
-    """Return the page that opens the pages of `slmsearch up` with the password."""
+    """Return the path of the page that opens the pages of `slmsearch up` with the password."""
     return prefect_home(paths) / "open.html"
 
 
 def write_record(paths: PathsConfig, record: UpRecord, password: str) -> None:
-    """Write the record, the password and the page, each in one piece; only their user can read the last two."""
+    """Write the record, the password and the page, each atomically; only their user can read the last two."""
     record_path(paths).parent.mkdir(parents=True, exist_ok=True)
     link = f"{record.ui}/enter#{password}"
     refresh = f'<meta http-equiv="refresh" content="0; url={link}">'
@@ -92,17 +92,17 @@ def write_record(paths: PathsConfig, record: UpRecord, password: str) -> None:
 
 
 def record_files(paths: PathsConfig) -> list[Path]:
-    """Return what of `write_record` is there."""
+    """Return the existing files of `write_record`."""
     return [path for path in (record_path(paths), password_path(paths), page_path(paths)) if path.is_file()]
 
 
 def make_password() -> str:
-    """Return a `user:password` that nobody can guess."""
+    """Return a random `user:password`."""
     return f"slmsearch:{secrets.token_urlsafe(32)}"
 
 
 def password_for(paths: PathsConfig, url: str) -> str:
-    """Return the `user:password` for an API: that of `slmsearch up` for its own, else what the user has set; empty where there is none.
+    """Return the `user:password` for an API: that of `slmsearch up` for its own, else the user's; empty if there is none.
 
     Raises:
         ServiceError: another user has started it.
@@ -118,7 +118,7 @@ def password_for(paths: PathsConfig, url: str) -> str:
 
 @contextmanager
 def client_of(paths: PathsConfig, url: str) -> "Iterator[SyncPrefectClient]":
-    """Give a client of an API, whichever this process otherwise uses."""
+    """Yield a client of an API, independent of the API that this process otherwise uses."""
     from prefect.client.orchestration import get_client
     from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
 
@@ -128,7 +128,7 @@ def client_of(paths: PathsConfig, url: str) -> "Iterator[SyncPrefectClient]":
 
 
 def start_prefect_server(paths: PathsConfig, port: int, password: str, with_ui: bool) -> ChildProcess:
-    """Start a Prefect server on loopback that does what its password asks for, and nothing else."""
+    """Start a Prefect server on loopback that answers only requests with its password."""
     environment = {
         "PREFECT_API_URL": "",
         "PREFECT_SERVER_API_AUTH_STRING": password,
@@ -141,7 +141,7 @@ def start_prefect_server(paths: PathsConfig, port: int, password: str, with_ui: 
 
 
 def use_api(url: str, password: str) -> None:
-    """Name an API, and its password, to this process and those it starts; before Prefect is imported."""
+    """Set an API, and its password, for this process and its children; call it before Prefect is imported."""
     # An empty password stands, too: one in `prefect.toml` is for another server.
     os.environ.update(PREFECT_API_URL=url, PREFECT_API_AUTH_STRING=password)
 
@@ -150,7 +150,7 @@ def require_api(paths: PathsConfig) -> str:
     """Return the Prefect API that the user names; for commands that must not start one.
 
     Raises:
-        ServiceError: none is named, or it does not answer.
+        ServiceError: PREFECT_API_URL is not set, or the API does not answer.
     """
     given = read_environment().get("PREFECT_API_URL")
     if not given:
@@ -159,7 +159,7 @@ def require_api(paths: PathsConfig) -> str:
 
 
 def _use_given(paths: PathsConfig, url: str, remedy: str) -> Api:
-    """Use the API that the user names; a proxy before it asks for the password even of its health."""
+    """Use the API that the user names; a proxy in front of it asks for the password even for its health."""
     password = password_for(paths, url)
     if not answers(f"{url.rstrip('/')}/health", auth=password, elsewhere=True):
         raise ServiceError(f"no Prefect API answers at {url}; {remedy}")

@@ -1,12 +1,12 @@
-"""Automations that notice what no run can say of itself: that it died, that a night was lost or never came. Created once, by name.
+"""Automations for events that no run can report: its death, a night that was lost or never came. Created once, by name.
 
-- `slmsearch: a night regressed` waits for the event of the flow `nightly`, which calls the webhook itself; here others may add actions.
+- `slmsearch: a night regressed` waits for the event of the flow `nightly`, which calls the webhook itself; users may add actions here.
 - `slmsearch: a night was lost`: the flow failed, crashed or was cancelled.
-- `slmsearch: a night is missing`: none has ended since the last one for 26 hours. Each end starts the clock again, and so
-  does each deploying (`expect_nights`) where none goes; an alarm is given once.
+- `slmsearch: a night is missing`: none has ended since the last one for 26 hours. Each end restarts the clock, and so does each
+  deployment (`expect_nights`) if no clock runs; the alarm is raised once.
 
-The last two of these call the webhook from the server, through a block that holds its address. What people change in an automation stays;
-only one that does nothing gets the webhook once there is one.
+The last two call the webhook from the server, through a block that holds its address. Changes that people make to an automation stay;
+only one without actions gets the webhook once there is one.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,15 +38,15 @@ REGRESSED, ENDED, EXPECTED = "slmsearch.eval.regressed", "slmsearch.nightly.ende
 """Events: a night is worse than those before it; a night has ended, green or not; nights are scheduled from now on."""
 HEARTBEATS = "slmsearch: flow runs without a heartbeat"
 SHORTEST_S = 30
-"""Prefect sends no more heartbeats than one in this time."""
+"""Minimum interval of Prefect's heartbeats."""
 LATE_H = 26.0
-"""Hours after the end of a night by which the next must have ended; later is an alarm."""
+"""Hours after the end of a night by which the next must have ended; later raises an alarm."""
 REGRESSED_STATE = "Regressed"
-"""Name of the state in which a night ends that is worse than those before."""
+"""Name of the state of a night that is worse than those before."""
 ENDS = tuple(f"prefect.flow-run.{state}" for state in ("Completed", REGRESSED_STATE, "Failed", "Cancelled", "Crashed"))
 NAMES = REGRESSION, LOST, MISSING = "slmsearch: a night regressed", "slmsearch: a night was lost", "slmsearch: a night is missing"
 BLOCK = "slmsearch-alarms"
-"""Webhook block with the address."""
+"""Name of the webhook block with the address."""
 LOST_STATES = {"prefect.flow-run.Failed", "prefect.flow-run.Crashed", "prefect.flow-run.Cancelled", "prefect.flow-run.TimedOut"}
 ANY_MODEL = ResourceSpecification({"prefect.resource.id": "slmsearch.nightly.*"})
 ANY_RUN = ResourceSpecification({"prefect.resource.id": "prefect.flow-run.*"})
@@ -65,9 +65,9 @@ def emit(event: str, model: str, payload: Mapping[str, object]) -> None:
 
 
 def watch_heartbeats(client: "SyncPrefectClient") -> bool:
-    """Create the automation that ends flow runs whose heartbeats have stopped, unless it is there; return whether it was created.
+    """Create the automation that ends flow runs whose heartbeats have stopped, unless it exists; return whether it was created.
 
-    It is for what nobody else notices: flow, worker and machine gone together. Prefect's own server has none of that kind.
+    It covers the case in which flow, worker and machine die together. Prefect's own server has no such automation.
     """
     frequency = get_current_settings().flows.heartbeat_frequency
     if frequency is None or client.read_automations_by_name(HEARTBEATS):
@@ -85,13 +85,13 @@ def watch_heartbeats(client: "SyncPrefectClient") -> bool:
 
 
 def _silence(match: ResourceSpecification, after: set[str], expect: set[str], within: timedelta) -> EventTrigger:
-    """Return what triggers where a resource sends none of the expected events in time after one that starts the clock."""
+    """Return a trigger that fires if a resource sends none of the expected events in time after one that starts the clock."""
     each = {"prefect.resource.id"}
     return EventTrigger(match=match, for_each=each, after=after, expect=expect, within=within, posture=Posture.Proactive, threshold=1)
 
 
 def create_alarms(client: "SyncPrefectClient", address: str | None) -> list[str]:
-    """Create the automations that are missing, with a webhook's address as their action if there is one; return their names.
+    """Create the missing automations, with a webhook's address as their action if there is one; return their names.
 
     The server looks for their events some moments after it has answered.
     """
@@ -110,7 +110,7 @@ def create_alarms(client: "SyncPrefectClient", address: str | None) -> list[str]
 
 
 def expect_nights(config: RunConfig) -> None:
-    """Start the clock of the next night; one that goes already is left alone."""
+    """Start the clock of the next night, unless one runs."""
     emit(EXPECTED, config.tracking.registered_model, {"late_h": LATE_H})
 
 

@@ -18,11 +18,11 @@ from flows.runtime.settings import read_environment
 from slmsearch.config import TrainConfig
 
 LEASE_SECONDS = 60.0
-"""A slot whose holder was killed is free again after this time, the shortest that Prefect allows."""
+"""Time after which the slot of a killed holder is free again, the shortest that Prefect allows."""
 
 
 def device_names(train: TrainConfig, environment: Mapping[str, str] | None = None) -> list[str]:
-    """Name the devices a run uses: the first of CUDA_VISIBLE_DEVICES, as many as training has processes."""
+    """Return the devices of a run: the first of CUDA_VISIBLE_DEVICES, as many as training has processes."""
     environment = read_environment() if environment is None else environment
     visible = [name.strip() for name in environment.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
     wanted = train.num_processes
@@ -31,7 +31,7 @@ def device_names(train: TrainConfig, environment: Mapping[str, str] | None = Non
 
 
 def create_limits(client: SyncPrefectClient, names: list[str]) -> None:
-    """Create the limit of each device where it is missing."""
+    """Create the missing limits of devices."""
     for name in names:
         try:
             client.upsert_global_concurrency_limit_by_name(name, 1)
@@ -41,7 +41,7 @@ def create_limits(client: SyncPrefectClient, names: list[str]) -> None:
 
 @contextmanager
 def device(train: TrainConfig) -> Iterator[None]:
-    """Hold the devices of a run; wait for whoever holds them."""
+    """Hold the devices of a run; wait for their current holder."""
     names = device_names(train)
     with get_client(sync_client=True) as client:
         create_limits(client, names)
@@ -61,6 +61,6 @@ def device(train: TrainConfig) -> Iterator[None]:
 
 
 def _wait_for_the_server() -> None:
-    """Wait while a server starts again: a slot is given back by a client that does not."""
+    """Wait while a server restarts: a client that does not wait cannot return its slot."""
     with suppress(httpx.HTTPError), get_client(sync_client=True) as client:
         client.hello()

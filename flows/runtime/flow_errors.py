@@ -4,7 +4,7 @@ from slmsearch import errors
 
 
 def as_error(message: str) -> errors.SlmSearchError:
-    """Turn the message of a failed flow run back into the error that ended it."""
+    """Return the error that a failed flow run's message describes."""
     kinds = {kind.__name__: kind for kind in _subclasses(errors.SlmSearchError)} | {"ValidationFailed": errors.CorpusError}
     for name, kind in kinds.items():
         _, found, text = message.partition(f"{name}: ")

@@ -1,4 +1,4 @@
-"""Where to look at a run: the exact commands and addresses."""
+"""Commands and addresses that show a run."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,7 +10,7 @@ from slmsearch.foreign import without_credentials
 
 
 def latest_name(environment: str) -> str:
-    """Name the file in `paths.mlruns_dir` that holds the summary of the last finished training of an environment."""
+    """Return the name of the file in `paths.mlruns_dir` with the summary of an environment's last finished training."""
     return "latest.json" if environment == "searcher" else f"latest-{environment}.json"
 
 
@@ -35,7 +35,7 @@ def where_to_look(config: RunConfig, result: Mapping[str, Any]) -> str:
 
 
 def mlflow_run_url(config: RunConfig, experiment_id: str, run_id: str, up: UpRecord | None) -> str:
-    """Return the page of a run: on the configured server, or on the one that `slmsearch up` starts or would start."""
+    """Return the address of a run's page: on the configured server, or on the one that `slmsearch up` starts."""
     base = _served_store(config.tracking) or (up.mlflow if up else "http://127.0.0.1:5000")
     return f"{base.rstrip('/')}/#/experiments/{experiment_id}/runs/{run_id}"
 
@@ -46,6 +46,6 @@ def _served_store(tracking: TrackingConfig) -> str | None:
 
 
 def short_path(path: Path) -> str:
-    """Return a path relative to the current folder where it lies in it."""
+    """Return a path relative to the current folder if it lies in it."""
     here = Path.cwd()
     return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)

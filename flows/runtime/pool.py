@@ -1,4 +1,4 @@
-"""The work pool: what kind of worker runs flows, and how."""
+"""The work pool: its name, its type and its base job template."""
 
 import json
 from collections.abc import Mapping
@@ -8,14 +8,14 @@ from slmsearch.config import TrainConfig
 from slmsearch.errors import ConfigError
 
 POOL = "gpu"
-"""Its name."""
+"""Name of the pool."""
 
 
 def read_template(path: Path) -> dict[str, object]:
     """Read a base job template.
 
     Raises:
-        ConfigError: it is no JSON object with the two parts that Prefect asks for.
+        ConfigError: it is no JSON object with the two parts that Prefect requires.
     """
     try:
         template: object = json.loads(path.read_text(encoding="utf-8"))
@@ -27,15 +27,15 @@ def read_template(path: Path) -> dict[str, object]:
 
 
 def prepare_pool(train: TrainConfig, pool_type: str = "process", template: Mapping[str, object] | None = None) -> None:
-    """Create what a worker needs: the pool, and the limits of devices.
+    """Create the pool of a worker and the limits of devices.
 
     Args:
-        train: says how many devices there are.
-        pool_type: what runs flows.
-        template: base job template; None takes that of Prefect, or that of a pool which is there.
+        train: settings with the number of devices.
+        pool_type: kind of worker that runs flows.
+        template: base job template; None takes that of Prefect, or that of an existing pool.
 
     Raises:
-        ConfigError: the pool is there and of another type.
+        ConfigError: the pool exists with another type.
     """
     from prefect.client.orchestration import get_client
     from prefect.client.schemas.actions import WorkPoolCreate, WorkPoolUpdate

@@ -1,7 +1,7 @@
 """The process environment that Prefect, MLflow and the other libraries read, set before they are imported.
 
-What the user has set stands; these are defaults. Nothing is phoned home, Prefect keeps its database and results under the
-data directory, a lost server is noticed in seconds, what is written is private to the user, and no log holds a secret.
+The user's variables win; these are defaults. Telemetry is off, Prefect keeps its database and results under the data directory, a lost
+server is noticed in seconds, written files are private to the user, and no log holds a secret.
 """
 
 import functools
@@ -52,24 +52,24 @@ DEFAULTS = {
 }
 
 PRIVATE = 0o700
-"""Mode of what belongs to the user alone."""
+"""Mode of files that belong to the user alone."""
 MIN_SECRET_CHARS = 6
-"""A shorter key is not looked for in logs: what they hold by chance is no secret."""
+"""Minimum length of a key that logs are searched for: a shorter text can occur by chance."""
 
 
 def prefect_home(paths: PathsConfig, environment: Mapping[str, str] | None = None) -> Path:
-    """Return where Prefect keeps its database: the user's own choice, or `prefect/` in the data directory."""
+    """Return the directory of Prefect's database: the user's own choice, or `prefect/` in the data directory."""
     chosen = (read_environment() if environment is None else environment).get("PREFECT_HOME")
     return Path(chosen) if chosen else Path(paths.data_dir) / "prefect"
 
 
 def prepare_process_environment(config: RunConfig, environment: Mapping[str, str]) -> None:
-    """Set what is not set yet in `os.environ`; call it before Prefect or MLflow is imported.
+    """Set the missing variables in `os.environ`; call it before Prefect or MLflow is imported.
 
-    Data directories are made private to the user, and from here on no log of this process holds a secret of the configuration.
+    Data directories become private to the user, and from here on no log of this process holds a secret of the configuration.
 
     Args:
-        config: run; says where data lies.
+        config: settings of the run, with the data directory.
         environment: variables of `.env` and the process, as `read_environment()` returns them; they count as set by the user.
     """
     defaults = {
@@ -86,9 +86,9 @@ def prepare_process_environment(config: RunConfig, environment: Mapping[str, str
 
 
 def _make_private(paths: PathsConfig) -> None:
-    """Let nobody else into the data directories: missing ones are made so, and those of the checkout become so.
+    """Close the data directories to other users: create missing ones so, and change those of the checkout.
 
-    A directory that the user has made elsewhere keeps its mode, as others may have to get in (`slmsearch ops doctor` names it); in it, the
+    A directory that the user has made elsewhere keeps its mode, as other users may need access (`slmsearch ops doctor` names it); its
     databases are closed.
     """
     home = Path(os.environ["PREFECT_HOME"])
@@ -105,7 +105,7 @@ def _make_private(paths: PathsConfig) -> None:
 
 
 def _record_maker(secrets: Iterable[str]) -> Callable[..., logging.LogRecord]:
-    """Return a class of log records without secrets, also in the tracebacks of errors of libraries."""
+    """Return a class of log records without secrets, also in tracebacks of library errors."""
     keys = [secret for secret in secrets if len(secret) >= MIN_SECRET_CHARS]
 
     def clean(text: str) -> str:
@@ -124,18 +124,18 @@ def _record_maker(secrets: Iterable[str]) -> Callable[..., logging.LogRecord]:
 
 
 CHATTY = ("great_expectations", "py.warnings")
-"""Loggers whose informations and deprecation warnings help nobody who runs a flow."""
+"""Loggers whose info messages and deprecation warnings do not help a user."""
 
 
 class _Terse(logging.Filter):
-    """Drops chatter of libraries, leaves out tracebacks of errors that say what is wrong, and shows what would steer a terminal."""
+    """Log filter that drops chatter of libraries and tracebacks of self-explaining errors, and escapes control characters."""
 
     def __init__(self, without_pages: bool) -> None:
         super().__init__()
         self.without_pages = without_pages
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Say whether to show a record, and shorten it."""
+        """Return whether to show a record, and shorten it."""
         if record.name.startswith(CHATTY) and record.levelno <= logging.WARNING:
             return False
         if self.without_pages and str(record.msg).startswith("View at "):
@@ -152,10 +152,10 @@ class _Terse(logging.Filter):
 
 
 def be_terse(without_pages: bool) -> None:
-    """Let the terminal show what a person needs; call it after Prefect has set up logging.
+    """Limit the terminal's log to what a user needs; call it after Prefect has set up logging.
 
     Args:
-        without_pages: the server has no pages to look at, so no links to them are shown.
+        without_pages: the server has no web pages, so links to them are hidden.
     """
     for handler in logging.getLogger().handlers:
         handler.addFilter(_Terse(without_pages))

@@ -1,7 +1,6 @@
-"""The servers a run needs - Prefect, MLflow's UI, a worker - kept running: one that ends by itself is started again, unless it does so
-again and again.
+"""Supervision of the servers of a run (Prefect, MLflow's UI, a worker): restart one that ends by itself, up to a limit.
 
-What they are for is the business of `up.py` and `api.py`.
+`up.py` and `api.py` decide which servers run.
 """
 
 import os
@@ -19,19 +18,19 @@ from slmsearch.serving.engines.failures import read_tail
 
 HOST = "127.0.0.1"
 WORKER = "flows.ops.pool_worker"
-"""Prefect's command with a worker that can be closed."""
+"""Module of Prefect's command with a worker that can be closed."""
 LOG_BYTES = 20_000_000
-"""A longer log is put aside, in the place of the one before."""
+"""Size above which a log is renamed, in place of the one before."""
 MAX_ENDS = 5
-"""A service that has ended by itself this often within `WINDOW_S` is not started again."""
+"""Number of ends within `WINDOW_S` after which a service is not restarted."""
 WINDOW_S = 600.0
 
 Say = Callable[[str], None]
-"""Tells a person something."""
+"""Function that shows a message to a person."""
 
 
 def start_service(name: str, arguments: Sequence[str], log: Path, environment: Mapping[str, str] | None = None) -> ChildProcess:
-    """Start `python -m ARGUMENTS`, which is asked to end when this process dies.
+    """Start `python -m ARGUMENTS`; it is asked to end when this process dies.
 
     Call it from the main thread: the kernel ties the child to the thread that started it.
     """
@@ -45,7 +44,7 @@ def start_service(name: str, arguments: Sequence[str], log: Path, environment: M
 
 
 def put_aside(log: Path) -> None:
-    """Put a long log aside and go on with an empty one; its service, which only appends, may have it open."""
+    """Copy a long log aside and empty it; its service, which only appends, may have it open."""
     if log.exists() and log.stat().st_size > LOG_BYTES:
         aside = log.with_suffix(".old.log")
         aside.touch(mode=0o600)
@@ -69,23 +68,23 @@ def wait_until_ready(service: ChildProcess, address: str, timeout_s: float = 180
 
 
 def close_service(service: ChildProcess) -> None:
-    """Tell a worker (`flows/ops/pool_worker.py`) to take no more flow runs; it goes on looking after those it has."""
+    """Tell a worker (`flows/ops/pool_worker.py`) to take no more flow runs; it keeps those it has."""
     with suppress(ProcessLookupError):
         service.process.send_signal(signal.SIGUSR1)
 
 
 def last_line(log: Path) -> str:
-    """Return the last line of a log that says something."""
+    """Return the last line of a log that is not empty."""
     return f"{(read_tail(log) or ['nothing was logged'])[-1]} (log: {log})"
 
 
 class Supervised:
-    """A service, and how it is started."""
+    """A service and its start command."""
 
     def __init__(self, start: Callable[[], ChildProcess], wait_until_ready: Callable[[ChildProcess], None] = lambda _: None) -> None:
-        """Start it; `ready` waits until it answers.
+        """Start the service; `ready` waits until it answers.
 
-        Call it, and `fix_findings`, from the main thread: the kernel ties the service to the thread that started it.
+        Call this, and `fix_findings`, from the main thread: the kernel ties the service to the thread that started it.
         """
         self._start, self._wait_until_ready = start, wait_until_ready
         self._ends: list[float] = []
@@ -100,11 +99,11 @@ class Supervised:
         self._wait_until_ready(self.service)
 
     def stop(self, first: signal.Signals = signal.SIGTERM) -> None:
-        """Ask it to end, wait, then kill what is left of it."""
+        """Ask the service to end, wait, then kill what is left of it."""
         self.service.stop(first=first)
 
     def fix_findings(self, say: Say) -> bool:
-        """Start it again if it has ended; return whether it had. The log of one that runs is kept short.
+        """Restart the service if it has ended; return whether it had. Shorten the log of a running one.
 
         Raises:
             ServiceError: it has ended too often, or does not start.

@@ -1,11 +1,11 @@
 """The one reader of YAML files, `.env`, environment variables and dotted flags.
 
-What it returns is a plain, frozen `RunConfig`: a `BaseSettings` handed to a flow would read the worker's environment again.
+It returns a plain, frozen `RunConfig`: a `BaseSettings` handed to a flow would read the worker's environment again.
 Later wins: class defaults, YAML files left to right, short names (`DATA_DIR` ...), `.env`, `SLMSEARCH_` variables, flags.
 It reads and never changes the environment; `flows/runtime/process_environment.py` does that.
 
-The *base folder* is where data, MLflow's store and `.env` stand: the folder of the first settings file that was named, else the current
-one. A preset has no folder of its own. The place where the code lies plays no part.
+The *base folder* holds data, MLflow's store and `.env`: the folder of the first settings file that was named, else the current one. A
+preset has no folder of its own. The place of the code plays no part.
 """
 
 import difflib
@@ -49,9 +49,9 @@ SHORT_NAMES = {
 }
 """Variables read without the prefix; the prefixed name of the same setting wins."""
 API_TOKEN = f"{ENV_PREFIX}API_TOKEN"
-"""Variable of the token that `serve searcher` and `mcp --http` ask of their clients. No setting, so that no run carries it."""
+"""Variable with the token that `serve searcher` and `mcp --http` require of clients. It is no setting, so no run carries it."""
 DEV_PAGES = 10
-"""Pages that `DEV=1` keeps."""
+"""Number of pages that `DEV=1` keeps."""
 
 
 INPUTS = ("corpus.pages", "corpus.questions", "policy.adapter", "planner.problems", "retrieval.embedder.model")
@@ -59,15 +59,15 @@ INPUTS = ("corpus.pages", "corpus.questions", "policy.adapter", "planner.problem
 
 
 def preset_files() -> dict[str, Path]:
-    """Return the presets that are shipped with the code: name -> file."""
+    """Return the shipped presets: name -> file."""
     return {path.stem: path for path in sorted(package_data("deployments/configs").glob("*.yaml"))}
 
 
 def find_settings(given: str) -> Path:
-    """Return the file that `--config` names: a preset by its bare name (`demo`), anything else is a path.
+    """Return the file of a `--config` value: a preset by its bare name (`demo`), any other value is a path.
 
     Raises:
-        ConfigError: there is no such preset.
+        ConfigError: the preset does not exist.
     """
     if given.endswith((".yaml", ".yml", ".json")) or os.sep in given:
         return Path(given)
@@ -78,7 +78,7 @@ def find_settings(given: str) -> Path:
 
 
 def find_base(files: Sequence[Path] = ()) -> Path:
-    """Return the base folder of settings files: that of the first one which is no preset, else the current folder."""
+    """Return the base folder of settings files: that of the first file that is no preset, else the current folder."""
     presets = set(preset_files().values())
     return next((path.parent for path in (file.resolve() for file in files) if path not in presets), Path.cwd())
 
@@ -99,7 +99,7 @@ def load_config(
 ) -> RunConfig:
     """Read the configuration of a run: files merged deeply from left to right, variables, and dotted flags such as `--train.steps=50`.
 
-    Without variables or base folder, those of `read_environment` and `find_base` are taken.
+    Variables and base folder default to those of `read_environment` and `find_base`.
 
     Raises:
         ConfigError: a file is missing or broken, a key is unknown or a value does not fit.
@@ -122,7 +122,7 @@ def load_config(
 
 
 def _from_here(overrides: Sequence[str], environment: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
-    """Make directories absolute that flags and variables name: they are meant from where the user stands, not from the settings file."""
+    """Make directories from flags and variables absolute: they are relative to the current folder, not to the settings file."""
     names = [f"paths.{name}" for name in PathsConfig.model_fields]
     flags, variables = list(overrides), dict(environment)
     for at, flag in enumerate(flags):
@@ -249,7 +249,7 @@ def _describe(error: ValidationError) -> str:
 
 
 def _given(name: str, value: object) -> str:
-    """Say what a setting was given, as far as it can hold no secret."""
+    """Describe the value of a setting, unless it may hold a secret."""
     if any(name == secret or name.startswith(f"{secret}.") for secret in secret_settings()):
         return ""
     if isinstance(value, str):
@@ -292,7 +292,7 @@ def _nested(settings: Mapping[str, object]) -> dict[str, Any]:
 
 
 def _absolute_input(text: str | None, base: Path) -> str | None:
-    """Return an absolute path for what names a file; Hub ids, served models and the names of baselines stay as they are."""
+    """Return an absolute path if a value names a file; Hub ids, served models and names of baselines stay as they are."""
     if not text or text.startswith(("hub:", "pypi:", "openai:", "http://", "https://")):
         return text
     path = Path(text).expanduser()
@@ -305,15 +305,15 @@ def _absolute_input(text: str | None, base: Path) -> str | None:
 
 
 def loggable(config: RunConfig) -> dict[str, Any]:
-    """Flatten to dotted leaves that may be recorded: fields that hold secrets are left out by their type."""
+    """Flatten to dotted leaves that may be recorded: secret fields are left out by their type."""
     kept = (name for name, field in _fields(RunConfig) if _section(field) is None and not _is_secret(field))
     return {name: _without_passwords(attrgetter(name)(config)) for name in kept}
 
 
 def recordable(config: RunConfig, only_changed: bool = False) -> dict[str, Any]:
-    """Return the config as nested JSON values, secrets left out; it can be read back as a config file.
+    """Return the config as nested JSON values without secrets; it can be read back as a config file.
 
-    With `only_changed`, what equals the default is left out, too.
+    `only_changed` also leaves out values that equal the default.
     """
     defaults = loggable(RunConfig()) if only_changed else {}
     kept = {name: value for name, value in loggable(config).items() if not only_changed or defaults[name] != value}

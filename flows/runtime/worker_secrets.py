@@ -1,7 +1,7 @@
-"""Secrets on a worker: they are never stored with a flow run, so the process that runs it takes them from its own environment.
+"""Secrets on a worker: a flow run never stores them, so the process that runs it takes them from its own environment.
 
-What is stored holds stars in their place. A secret goes only to the address that this machine has configured it for: whoever may submit
-a run must not be able to have it sent elsewhere.
+The stored settings hold stars in their place. A secret goes only to the address that this machine has configured for it: a person who may
+submit a run must not be able to send it elsewhere.
 """
 
 import functools
@@ -18,33 +18,33 @@ from slmsearch.environments.registry import environment_of
 from slmsearch.errors import ConfigError
 
 ADDRESSES = ("base_url", "chroma_url")
-"""Settings beside a key: where it is sent."""
+"""Settings, in the section of a key, of the address to which the key is sent."""
 ALL_BUT_TRACKING = tuple(f"{section}." for section in RunConfig.model_fields if section != "tracking")
-"""What a flow that only looks after things does not read."""
+"""Settings that flows for upkeep do not read."""
 
 
 def idle_settings(config: RunConfig) -> tuple[str, ...]:
-    """Return the beginnings of settings that no flow reads with a configuration: what they are of is not chosen in it."""
+    """Return prefixes of settings that no flow reads with a configuration, because it does not choose their service."""
     used = {"judge.": config.judge.kind != "exact", **environment_of(config).data.servers(config)}
     return tuple(beginning for beginning, is_used in used.items() if not is_used)
 
 
 def submitted(config: RunConfig) -> dict[str, object]:
-    """Return a configuration as a flow run stores it: what differs from the defaults, with stars for secrets."""
+    """Return a configuration as a flow run stores it: values that differ from the defaults, with stars for secrets."""
     stored = recordable(config, only_changed=True)
     put_secrets(stored, mask_secrets(config))
     return stored
 
 
 def with_own_secrets(config: RunConfig, unused: tuple[str, ...] = ()) -> RunConfig:
-    """Fill in the secrets that a configuration lacks and this machine has, for the same addresses; those of idle settings may stay away.
+    """Fill in the missing secrets of a configuration that this machine has for the same addresses; idle settings may lack theirs.
 
     Args:
-        config: of a flow run.
-        unused: beginnings of settings that the flow does not read.
+        config: settings of a flow run.
+        unused: prefixes of settings that the flow does not read.
 
     Raises:
-        ConfigError: a secret is read that is not stored with the run and that this machine does not have.
+        ConfigError: the flow reads a secret that is not stored with the run and that this machine does not have.
     """
     plain, given = split_secrets(config)
     own_plain, own = split_secrets(load_config())
@@ -68,7 +68,7 @@ def settle(config: RunConfig, unused: tuple[str, ...]) -> RunConfig:
     """Return the configuration of a flow run with the paths and secrets of this machine, and prepare the process for it.
 
     Raises:
-        ConfigError: as for `with_own_secrets`.
+        ConfigError: a secret is missing, see `with_own_secrets`.
     """
     config = with_own_secrets(resolve_paths(config, Path.cwd()), unused)
     prepare_process_environment(config, read_environment())
@@ -76,7 +76,7 @@ def settle(config: RunConfig, unused: tuple[str, ...]) -> RunConfig:
 
 
 def _is_for_the_same_place(name: str, plain: Mapping[str, object], own: Mapping[str, object]) -> bool:
-    """Say whether a secret of this machine's would go where it is configured for; both configurations are without secrets."""
+    """Return whether a secret of this machine would go to its configured address; both configurations are without secrets."""
     path, _, leaf = name.rpartition(".")
     there, here = (_value(path, values) for values in (plain, own))
     # Without an address of its own the policy's key goes to any that `evaluate.policy` names.

@@ -1,6 +1,6 @@
-"""What a flow run shows in Prefect's UI: the way to MLflow, tables, the comparison, the lineage.
+"""Artifacts of a flow run in Prefect's UI: the link to MLflow, tables, the comparison, the lineage.
 
-Retrieved and written text is untrusted and ends up in Markdown: it is escaped and capped here.
+Retrieved and generated text is untrusted and ends up in Markdown: this module escapes and caps it.
 """
 
 import json
@@ -40,7 +40,7 @@ def show_night(table: str, told: str, is_alarm: bool) -> None:
 
 
 def show_lineage(lineage: Mapping[str, str]) -> None:
-    """Show what was made from what."""
+    """Show the lineage of the run."""
     create_markdown_artifact(f"```json\n{json.dumps(lineage, indent=2)}\n```", key="lineage", description="Content keys, in order")
 
 

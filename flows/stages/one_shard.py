@@ -12,22 +12,22 @@ from tasks.progress import Progress
 
 
 class ShardRequest(ConfigSection):
-    """Which shard of which evaluation; workers find all of it in the data directory that they share."""
+    """One shard of an evaluation; workers find its inputs in the data directory that they share."""
 
     key: str
     """Content key of the whole evaluation."""
     digest: str
-    """Corpus."""
+    """Directory of the corpus."""
     index_key: str
     name: str
     """The policy's name in tables."""
     policy: PolicyConfig
     shard: Shard
-    """Its part of the questions."""
+    """Questions of this shard."""
 
 
 def play_shard(request: ShardRequest, config: RunConfig) -> dict[str, object]:
-    """Hold the device and play a shard, or find it played; also for a shard that no worker takes."""
+    """Hold the device and play a shard, or find its stored rows; also for a shard that no worker takes."""
     shard, spec = request.shard, PolicySpec(request.name, request.policy)
     with device(config.train):
         found = has_shard(config.paths.evals, request.key, shard)

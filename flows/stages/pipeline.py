@@ -30,16 +30,16 @@ from tasks.reconcile import label_flow_run
 from tasks.tracking import FLOW_RUN, FLOW_RUN_NAME, Tracker, describe_stop, open_tracker
 
 DEFAULTS = RunConfig()
-"""What a flow run without parameters takes."""
+"""Parameters of a flow run without any."""
 
 
 @dataclass
 class Pipeline:
-    """What the stages of one flow run share."""
+    """State that the stages of one flow run share."""
 
     config: RunConfig
     key: str
-    """Names the run: same flow, settings and data."""
+    """Name of the run: same flow, settings and data give the same key."""
     tracker: Tracker
     run_id: str
     """MLflow parent run."""
@@ -47,11 +47,11 @@ class Pipeline:
     seconds: dict[str, float] = field(default_factory=dict)
     """Wall time by stage."""
     trust: dict[str, Trust] = field(default_factory=dict)
-    """What twins and repeated episodes say of each policy for which they were played."""
+    """Results on twins and repeated episodes, by policy, for those policies that played them."""
 
     @contextmanager
     def stage(self, name: str, key: str | None = None) -> Iterator[str]:
-        """Hold a child run open for a stage and measure it; its key is of what it makes, and the pipeline's where there is none."""
+        """Hold a child run open for a stage and measure its time; its key is that of its result, or the pipeline's if it has none."""
         started = time.monotonic()
         try:
             with self.tracker.run(name, key or self.key, self.run_id, _flow_tags()) as run_id, Progress(name):
@@ -69,11 +69,11 @@ class Pipeline:
 
     @property
     def ids(self) -> dict[str, str]:
-        """Where both trackers have this run."""
+        """Return the ids of this run in both trackers."""
         return {"mlflow_run_id": self.run_id, "mlflow_experiment_id": self.tracker.experiment_id, "flow_run_id": str(flow_run.id)}
 
     def finish(self) -> None:
-        """Write the lineage where both sides find it."""
+        """Write the lineage to both trackers."""
         self.tracker.set_tags(self.run_id, self._lineage_tags())
         self.tracker.record_json(self.run_id, self.lineage, "lineage.json")
         show_lineage(self.lineage)
@@ -81,12 +81,12 @@ class Pipeline:
 
 @contextmanager
 def open_pipeline(name: str, config: RunConfig, check: Callable[[RunConfig], None] | None = None) -> Iterator[Pipeline]:
-    """Start a run of a flow: resolve paths, check what can be checked, open its MLflow run; end it truthfully.
+    """Start a run of a flow: resolve paths, check what can be checked, open its MLflow run; end it with its true state.
 
-    `check` says what else to check before anything is written.
+    `check` makes further checks before anything is written.
 
     Raises:
-        ConfigError, ModelError, ServiceError: something the run needs is missing.
+        ConfigError, ModelError, ServiceError: the run lacks something it needs.
     """
     config = settle(register_by_environment(config), () if name == "nightly" else ("nightly.",))
     own_flow_run()
@@ -120,7 +120,7 @@ def open_pipeline(name: str, config: RunConfig, check: Callable[[RunConfig], Non
 
 
 def register_by_environment(config: RunConfig) -> RunConfig:
-    """Have the models of every environment registered under their own name, where the name was left at its default."""
+    """Register the models of every environment under their own name if the name has its default."""
     default, name = TrackingConfig().registered_model, environment_of(config).name
     if config.tracking.registered_model != default or default.endswith(f"-{name}"):
         return config
@@ -128,7 +128,7 @@ def register_by_environment(config: RunConfig) -> RunConfig:
 
 
 def own_flow_run() -> None:
-    """Write down in Prefect which process runs this flow run, so that its end is noticed whatever ends it."""
+    """Record in Prefect which process runs this flow run, so that its end is noticed in every case."""
     if flow_run.id is not None:
         with get_client(sync_client=True) as client:
             label_flow_run(client, str(flow_run.id))

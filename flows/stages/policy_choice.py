@@ -1,4 +1,4 @@
-"""Choose the policy that a flow, a command or the service plays: one that is named, the champion, or what is configured."""
+"""Choose the policy of a flow, a command or the service: the named one, the champion, or the configured one."""
 
 from flows.runtime.servers import Say
 from slmsearch.config import RunConfig
@@ -12,7 +12,7 @@ from tasks.tracking import CHAMPION
 
 
 def choose_policy(config: RunConfig, policy: str | None) -> PolicySpec:
-    """Find the policy of a name.
+    """Return the policy of a name.
 
     Raises:
         ConfigError: the name means nothing.
@@ -26,7 +26,7 @@ def choose_policy(config: RunConfig, policy: str | None) -> PolicySpec:
 
 
 def choose_searcher_policy(config: RunConfig, policy: str | None, say: Say) -> PolicySpec:
-    """Choose the policy that is asked a question: the named one, else the champion, else what is configured, which is said.
+    """Choose the policy to ask: the named one, else the champion, else the configured one, with a message.
 
     Raises:
         ConfigError: the name means nothing.

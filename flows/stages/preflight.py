@@ -1,4 +1,4 @@
-"""What can be checked before anything is started."""
+"""Checks before a flow starts its first stage."""
 
 from pathlib import Path
 
@@ -12,10 +12,10 @@ from tasks.owners import require_reachable
 
 
 def preflight(config: RunConfig) -> None:
-    """Check what is needed hours from now.
+    """Check the inputs and services that later stages need.
 
     Raises:
-        ConfigError: the data are not where the config says.
+        ConfigError: the data are not at the configured path.
         ServiceError: the configured MLflow server does not answer.
     """
     for name, path in environment_of(config).data.sources(config).items():
@@ -26,13 +26,13 @@ def preflight(config: RunConfig) -> None:
 
 
 def check_models(config: RunConfig) -> None:
-    """Check that the models to be trained, measured beside and judged by are where the config says and fit for it.
+    """Check that the trained model, its baselines and the judge are at the configured places and suitable.
 
     Raises:
-        ModelError: the directory of one is missing, or one known by name cannot be fetched.
+        ModelError: a directory is missing, or a model known by name cannot be fetched.
         JudgeError: the judge's server does not answer, or does not have the model.
         PreflightError: the judge has not passed its qualification.
-        ConfigError: what is learnt from would be measured with.
+        ConfigError: training and evaluation would use the same questions.
     """
     check_splits(config)
     require_qualified(config.judge, config.paths.data_dir)
@@ -45,10 +45,10 @@ def check_models(config: RunConfig) -> None:
 
 
 def check_splits(config: RunConfig) -> None:
-    """Check that an adapter is not promoted by the questions it learns from.
+    """Check that the questions an adapter learns from do not decide its promotion.
 
     Raises:
-        ConfigError: it would be.
+        ConfigError: they would.
     """
     if config.evaluate.split == config.train.split:
         raise ConfigError("evaluate.split is train: the adapter would be promoted by the questions it learnt from; set another one")

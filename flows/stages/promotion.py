@@ -1,4 +1,4 @@
-"""Whether a trained adapter becomes the champion."""
+"""Decision whether a trained adapter becomes the champion."""
 
 from flows.stages.pipeline import Pipeline
 from flows.stages.stages import compare_evaluations, evaluate_policy
@@ -11,17 +11,17 @@ from tasks.tracking import ADAPTER_HASH
 from tasks.train import Trained
 
 MAX_TRIES = 3
-"""Champions that one decision is taken beside: each was promoted while the one before was compared with."""
+"""Number of champions that one decision considers: each was promoted during the comparison with the one before."""
 
 Decision = dict[str, str]
-"""`decision` and `reason`."""
+"""Pair of `decision` and `reason`."""
 
 
 def promote_or_hold(run: Pipeline, data: Data, trained: Trained, before: Evaluated, after: Evaluated, comparison: Compared) -> Decision:
-    """Promote the adapter if the comparison says so, its answers can be trusted as before, and no champion on the base is better.
+    """Promote the adapter if the comparison says so, trust in its answers has not fallen, and no champion on the base is better.
 
-    Two runs that end together are one after the other: the later one finds another champion than it decided about and decides again.
-    What cannot be decided is held.
+    Two runs that end together go one after the other: the later one finds another champion than it compared with and decides again. An
+    undecidable case is `hold`.
     """
     decision = {"decision": comparison["decision"], "reason": comparison["reason"]}
     if decision["decision"] == "promote" and (lost := _find_lost(before, after)):
@@ -33,7 +33,7 @@ def promote_or_hold(run: Pipeline, data: Data, trained: Trained, before: Evaluat
 
 
 def _find_lost(before: Evaluated, after: Evaluated) -> str:
-    """Say which share of twins or grounded answers fell, where both evaluations know it; empty where the intervals touch."""
+    """Return which share of twins or grounded answers fell, if both evaluations have it; empty if the intervals touch."""
     then, now = before.get("trust", {}), after.get("trust", {})
     for name in ("twins/both_right", "answer/grounded_frac"):
         if name in then and name in now and now[name]["all"]["high"] < then[name]["all"]["low"]:
@@ -54,7 +54,7 @@ def _promote(run: Pipeline, data: Data, trained: Trained, after: Evaluated, reas
 
 
 def _find_objection(run: Pipeline, data: Data, after: Evaluated, version: str) -> str:
-    """Say why the champion stays; empty where it is not significantly better."""
+    """Return why the champion stays; empty if it is not significantly better."""
     try:
         champion = evaluate_policy(run, data, PolicySpec("champion", champion_policy(run.config)), "evaluate-champion")
         verdict = compare_evaluations(run, "compare-champion", champion, after)

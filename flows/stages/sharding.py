@@ -1,7 +1,7 @@
-"""One evaluation on many workers, which share the data directory: submit its shards, follow them, submit lost ones again, merge.
+"""One evaluation on several workers, which share the data directory: submit its shards, follow them, resubmit lost ones, merge.
 
-A shard is lost when its flow run crashed, was cancelled with its worker, or has gone silent; what was played stays played, also when this
-process is killed. A shard that no worker takes is played here, so that a pool of one busy worker is no dead end.
+A shard is lost when its flow run crashed, was cancelled with its worker, or is silent; played questions stay played, also when this
+process is killed. This process plays a shard that no worker takes, so that a pool of one busy worker does not block.
 """
 
 import time
@@ -34,26 +34,26 @@ from tasks.reconcile import UNBEGUN_S, why_dead
 DEPLOYMENT = "evaluate-shard/evaluate-shard"
 POLL_SECONDS = 1.0
 LOOK_SECONDS = 15.0
-"""Time between two looks at whether a shard's run is still alive."""
+"""Time between two checks that a shard's run is alive."""
 PATIENCE_SECONDS = 60.0
-"""Time a shard may wait while no other one runs, before it is played here."""
+"""Time that a shard may wait while no other one runs, before this process plays it."""
 START_SECONDS = {"process": 120.0}
-"""Time a worker of a type of pool may take to start what it has fetched; of others `UNBEGUN_S`: an image may have to be fetched."""
+"""Time limit for a worker, by pool type, to start a flow run it has fetched; else `UNBEGUN_S`: it may have to pull an image."""
 ATTEMPTS = 4
-"""Times a shard is submitted; who is lost that often takes its workers along."""
+"""Times a shard is submitted; a shard that is lost that often ends its workers, too."""
 
 
 @dataclass
 class Waiting:
-    """A shard that is not played yet, as far as is known here."""
+    """A shard that this process does not know to be played."""
 
     shard: Shard
     run: FlowRun | None = None
     attempts: int = 0
     since: float = 0.0
-    """When it was submitted last."""
+    """Time of its last submission."""
     looked: float = 0.0
-    """When it was last asked whether it lives."""
+    """Time of the last check that it is alive."""
 
 
 def play_in_shards(key: str, spec: PolicySpec, data: Data, config: RunConfig) -> None:
@@ -61,7 +61,7 @@ def play_in_shards(key: str, spec: PolicySpec, data: Data, config: RunConfig) ->
 
     Raises:
         ConfigError: this Prefect server knows no deployment that plays shards.
-        SlmSearchError: what ended a shard.
+        SlmSearchError: the error that ended a shard.
     """
     questions, evals = questions_of(data.digest, config), config.paths.evals
     shards = split_shards(len(questions), config.evaluate.batch_size, config.evaluate.shards)
@@ -90,7 +90,7 @@ def _find_deployment(client: SyncPrefectClient) -> UUID:
 
 
 class _Play:
-    """The shards of one evaluation on their way."""
+    """The shards of one evaluation while they are played."""
 
     def __init__(self, client: SyncPrefectClient, deployment: UUID, config: RunConfig, first: ShardRequest) -> None:
         self.client, self.deployment, self.config, self.first = client, deployment, config, first
@@ -110,7 +110,7 @@ class _Play:
                 time.sleep(POLL_SECONDS)
 
     def cancel_rest(self) -> None:
-        """Cancel what is still on its way, when this ends for another reason than success."""
+        """Cancel the remaining shards when the evaluation ends without success."""
         for item in self.waiting:
             if item.run is not None:
                 with suppress(Exception):  # the server may be what is gone, and another error is on its way out
@@ -159,7 +159,7 @@ class _Play:
         item.run = None
 
     def _play_one_that_nobody_takes(self) -> None:
-        """Play a shard here when all of them have waited long and none runs."""
+        """Play a shard here if all of them have waited long and none runs."""
         runs = [item.run for item in self.waiting if item.run and item.run.state and item.run.state.is_scheduled()]
         patient = all(time.monotonic() - item.since > PATIENCE_SECONDS for item in self.waiting)
         if not patient or len(runs) < len(self.waiting):

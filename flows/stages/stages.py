@@ -1,4 +1,4 @@
-"""The stages that flows are made of: each opens its MLflow run, calls its tasks, and adds to the lineage."""
+"""The stages of flows: each opens its MLflow run, calls its tasks, and adds to the lineage."""
 
 import re
 from contextlib import ExitStack
@@ -33,16 +33,16 @@ from tasks.runs import TRUST_FILE
 from tasks.train import Control, Trained, lay_out_task, train_control_task, train_start_task, train_task
 
 NOT_IN_NAMES = re.compile(r"[^\w.:-]+")
-"""What MLflow takes in no name; models may be called anything."""
+"""Pattern of characters that MLflow does not allow in names; names of models may have them."""
 INDEX_CODE = ("corpus", "retrieval")
 PLAY_CODE = ("corpus", "retrieval", "models", "sampling", "judge", "episodes", "environments", "evaluate")
 
 
 def validate_data(run: Pipeline) -> str:
-    """Materialise and check what the environment is played on; return its digest.
+    """Materialise and check the data of the environment; return their digest.
 
     Raises:
-        CorpusError: it cannot be read, or has critical findings.
+        CorpusError: they cannot be read, or have critical findings.
     """
     config, environment = run.config, environment_of(run.config)
     with run.stage("validate") as run_id:
@@ -62,7 +62,7 @@ def validate_data(run: Pipeline) -> str:
 
 
 def prepare_data(run: Pipeline, current: bool = True) -> Data:
-    """Validate, or find, what the configured environment is played on, and its index where it has one."""
+    """Validate or find the data of the configured environment, and its index if it has one."""
     digest = validate_data(run)
     key = environment_of(run.config).data.index_key(run.config, digest)
     if not key:
@@ -94,7 +94,7 @@ def build_current_index(run: Pipeline, digest: str, key: str, current: bool = Tr
 
 
 def evaluate_policy(run: Pipeline, data: Data, spec: PolicySpec, stage: str) -> Evaluated:
-    """Evaluate a policy or look its evaluation up; one with a model also on twins, and sampled, as the settings say."""
+    """Evaluate a policy or look its evaluation up; one with a model also on twins, and sampled, as configured."""
     wanted = run.config.evaluate
     whole = _evaluate(_playing(run, "whole"), data, spec, stage)
     twins = [view for view in wanted.views if view != "whole"] if spec.policy else []
@@ -137,7 +137,7 @@ def _evaluate(run: Pipeline, data: Data, spec: PolicySpec, stage: str) -> Evalua
 
 
 def train_adapter(run: Pipeline, data: Data) -> Trained:
-    """Train with GRPO, going on where a killed run stopped, and register the adapter."""
+    """Train with GRPO, resume a killed run, and register the adapter."""
     config = run.config
     job = make_job(config, data.digest, data.index_key)
     with run.stage("train", job.train_key) as run_id:
@@ -154,7 +154,7 @@ def train_adapter(run: Pipeline, data: Data) -> Trained:
 
 
 def start_from_examples(run: Pipeline, data: Data) -> Pipeline:
-    """Train the supervised start, where the settings want one, on the configured model and adapter; return the run with it as its model."""
+    """Train the supervised start, if configured, on the configured model and adapter; return the run with it as its model."""
     key = start_key(run.config, data.digest)
     if key is None:
         return run
@@ -168,13 +168,13 @@ def start_from_examples(run: Pipeline, data: Data) -> Pipeline:
 
 
 def lay_out_training(run: Pipeline, data: Data) -> str:
-    """Lay the finished training out as one directory; return it."""
+    """Arrange the finished training as one directory; return it."""
     with run.stage("lay-out"):
         return lay_out_task(data.digest, data.index_key, run.config)
 
 
 def train_sft_control(run: Pipeline, seconds: float, name: str, training: str) -> Control:
-    """Train the run's model by supervision for so long, as a training of that key took, where no steps are set."""
+    """Train the run's model by supervision for the time that the training of a key took, if no steps are set."""
     key = control_key(run.config, model_hash(run.config.policy.model), training)
     with run.stage(f"train-{name}", key) as run_id, device(run.config.train):
         result = train_control_task(key, seconds, run_id, run.config)
@@ -184,7 +184,7 @@ def train_sft_control(run: Pipeline, seconds: float, name: str, training: str) -
 
 
 def compare_evaluations(run: Pipeline, name: str, before: Evaluated, after: Evaluated, shared: bool = False) -> Compared:
-    """Compare two evaluations of this run question by question, with `shared` on those questions that both have."""
+    """Compare two evaluations of this run question by question; `shared` limits it to the questions that both have."""
     with run.stage(name) as run_id:
         comparison = compare_task(name, before["key"], after["key"], run.config, shared)
         run.tracker.record_json(run_id, comparison, "comparison.json")

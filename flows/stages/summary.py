@@ -1,7 +1,7 @@
-"""What a finished run leaves for people and machines: `latest.json`, Prefect's tables, the flow's return value.
+"""Outputs of a finished run for people and machines: `latest.json`, Prefect's tables, the flow's return value.
 
-Tables, charts and the report page may not cost a run what it has achieved: an error there is logged and named in the summary's `warnings`;
-the training, the decision and the numbers stand.
+An error in tables, charts or the report page does not lose a run's results: it is logged and named in the summary's `warnings`; the
+training, the decision and the numbers stand.
 """
 
 import json
@@ -27,7 +27,7 @@ from tasks.runs import report_page_task, report_task
 from tasks.train import Trained
 
 TRAINED = ("steps", "seconds", "spent", "card", "hash", "version", "output")
-"""What is told of the training."""
+"""Fields of the training that the summary holds."""
 DIFFERENCE = ("mean", "low", "high", "p")
 
 
@@ -40,38 +40,38 @@ class ControlEvaluated(Evaluated):
 
 @dataclass(frozen=True)
 class BesideSearch:
-    """What the model that a run on real pages began with does without searching, or without training."""
+    """Baselines of a run on real pages: its first model without searching, or without training."""
 
     untrained: Evaluated
-    """On fewer questions."""
+    """The untrained model, on fewer questions."""
     closed_book: Evaluated
-    """From memory; on fewer questions."""
+    """The untrained model from memory, on fewer questions."""
     reader: ControlEvaluated
-    """Taught to answer at once from what one search finds."""
+    """The reader, trained to answer at once from one search."""
     comparison: Compared
-    """Of the reader with GRPO."""
+    """Comparison of the reader with GRPO."""
     gain: Compared
-    """Of the untrained model with GRPO, on those fewer questions: what is promoted is the start with its adapter."""
+    """Comparison of the untrained model with GRPO, on those fewer questions: the promoted policy is the start with its adapter."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the stages of a `train-and-eval` came to."""
+    """Results of the stages of a `train-and-eval`."""
 
     before: Evaluated
     after: Evaluated
     baselines: Mapping[str, Evaluated]
     trained: Trained
     control: ControlEvaluated | None
-    """None where it was not wanted."""
+    """The SFT control; None if it is not configured."""
     comparison: Compared
     gain: Compared | None
-    """Comparison of the environment's reference with GRPO; None where it has none."""
+    """Comparison of the environment's reference with GRPO; None if it has none."""
     rl_adds: Compared | None
-    """Comparison of the SFT control with GRPO; None without one."""
+    """Comparison of the SFT control with GRPO; None without a control."""
     decision: Mapping[str, str]
     beside_search: BesideSearch | None = None
-    """Of a run on real pages."""
+    """Baselines of a run on real pages."""
 
 
 def conclude(run: Pipeline, outcome: Outcome) -> dict[str, object]:
@@ -93,7 +93,7 @@ def conclude(run: Pipeline, outcome: Outcome) -> dict[str, object]:
 
 
 def summarise_run(run: Pipeline, outcome: Outcome) -> dict[str, object]:
-    """Return what machines read of a run."""
+    """Return the summary of a run for machines."""
     policies: dict[str, Evaluated] = {"before": outcome.before, "after": outcome.after, **outcome.baselines}
     reference, baselines = (
         environment_of(run.config).controls.reference,
@@ -169,7 +169,7 @@ def leave_reports(run: Pipeline, summary: dict[str, object]) -> None:
 
 @contextmanager
 def tolerated(what: str, warnings: list[str]) -> Iterator[None]:
-    """Turn an error into a warning that names what is missing; what came of being told to stop is raised."""
+    """Turn an error into a warning that names the missing part; errors caused by a stop request are raised."""
     stop = None
     try:
         yield
@@ -184,9 +184,9 @@ def tolerated(what: str, warnings: list[str]) -> Iterator[None]:
 
 
 def find_stop(error: BaseException) -> BaseException | None:
-    """Find the signal to stop that an error came of; None where it came of none.
+    """Return the stop signal that caused an error; None if none did.
 
-    A library in C that is told to stop while it is imported makes an `ImportError` of that.
+    A C library that is interrupted during its import turns it into an `ImportError`.
     """
     while isinstance(error, Exception):
         cause = error.__cause__ or error.__context__

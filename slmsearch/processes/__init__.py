@@ -1,1 +1,1 @@
-"""Child processes that cannot outlive who started them: started, told their settings and secrets, watched, ended."""
+"""Child processes that end with their starter: start, settings and secrets, watch, end."""

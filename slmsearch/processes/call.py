@@ -1,8 +1,8 @@
-"""A child process that computes for this one: what loads a model or an embedder runs there, and its memory ends with it.
+"""A child process that computes for this one: it loads a model or an embedder, and frees its memory at its end.
 
 A function and its arguments go over a socket that only the two share, and its result or its error comes back, by its own class.
 Functions among the arguments stay here: the child calls them across, for progress. The child dies with the thread that started it,
-whatever ends that one, and is kept between two calls, because it takes seconds to load torch.
+in every case, and is kept between two calls, because it takes seconds to load torch.
 """
 
 import gc
@@ -30,14 +30,14 @@ from slmsearch.processes.watchdog import die_with_starter
 T = TypeVar("T")
 
 _CALLED, _LOGGED, _DONE, _FAILED = "called", "logged", "done", "failed"
-"""What the child says: a function of the other side is called, a log record, the result, the error."""
+"""Messages of the child: a call of a function on the other side, a log record, the result, the error."""
 
 
 class Child:
     """A child process; used by one thread."""
 
     def __init__(self) -> None:
-        """Start nothing yet."""
+        """Set up the child without starting it."""
         self._process: ChildProcess | None = None
         self._line: Connection | None = None
 
@@ -49,20 +49,20 @@ class Child:
 
     @property
     def pid(self) -> int | None:
-        """Its process id while it runs."""
+        """Return its process id while it runs."""
         return self._process.pid if self._process is not None and self._process.is_alive else None
 
     def call(self, function: Callable[..., T] | str, *args: Any, **kwargs: Any) -> T:
-        """Call a function of a module in the child and return what it returns; the child is started where it does not run.
+        """Call a function of a module in the child and return its result; start the child if it does not run.
 
         Args:
-            function: found by its name there; as `module:function` where to import it here would load torch.
+            function: found by its name there; as `module:function` if its import here would load torch.
             args: copied to the child.
-            kwargs: likewise; functions among them are called here, in this thread, and give nothing back.
+            kwargs: copied to the child; functions among them are called here, in this thread, and return nothing.
 
         Raises:
             ServiceError: the child has ended before it answered.
-            Exception: what the function raised.
+            Exception: the error that the function raised.
         """
         if self.pid is None:
             self.start()
@@ -96,7 +96,7 @@ class Child:
             process.process.kill()
 
     def stop(self) -> None:
-        """Kill the child, and all it started, if it runs; the next call starts another."""
+        """Kill the child, and all its children, if it runs; the next call starts another."""
         if self._process is not None:
             self._process.kill()
         if self._line is not None:
@@ -104,7 +104,7 @@ class Child:
         self._process = self._line = None
 
     def start(self, imports: Sequence[str] = ()) -> None:
-        """Start the child now, and let it import modules until the first call comes, which waits for that."""
+        """Start the child now, and let it import modules until the first call, which waits for that."""
         self.stop()
         self._line, theirs = Pipe()
         with theirs:
@@ -122,7 +122,7 @@ class Child:
 
 
 class _Line:
-    """The child's end: what several threads say goes out one after the other."""
+    """The child's end of the socket: messages of several threads go out one after the other."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection, self._lock = connection, threading.Lock()
@@ -136,7 +136,7 @@ class _Line:
         self.say(_LOGGED, record)
 
     def answer(self, message: bytes) -> None:
-        """Call the function that was asked for, and say what came of it."""
+        """Call the requested function, and send its result or error."""
         try:
             place, args, kwargs, there = pickle.loads(message)
             module, _, name = place.partition(":")
@@ -149,7 +149,7 @@ class _Line:
 
 
 def _portable(error: Exception) -> Exception:
-    """Return an error that can be pickled; where nobody foresaw it, with the child's traceback as a note."""
+    """Return an error that can be pickled; an unforeseen one with the child's traceback as a note."""
     if not isinstance(error, SlmSearchError):
         error.add_note("".join(traceback.format_exception(error)))
     try:
@@ -163,7 +163,7 @@ def _portable(error: Exception) -> Exception:
 
 
 def release_memory() -> None:
-    """Give back what nothing uses any more: to the device, and on Linux to the kernel."""
+    """Free unused memory of the device, and on Linux return it to the kernel."""
     gc.collect()
     if (torch := sys.modules.get("torch")) is not None and torch.cuda.is_initialized():
         torch.cuda.empty_cache()
@@ -171,7 +171,7 @@ def release_memory() -> None:
 
 
 def main(descriptor: int, imports: Sequence[str]) -> None:
-    """Import modules, then answer calls over the shared socket with this descriptor until the starter hangs up."""
+    """Import modules, then answer calls over the shared socket with this descriptor until the starter closes it."""
     die_with_starter()
     settle()
     silence_noise()

@@ -1,4 +1,4 @@
-"""Processes that lead a session of their own and end with who started them, whatever ends that one: Python, and servers."""
+"""Processes that lead a session of their own and end with their starter in every case: Python, and servers."""
 
 import json
 import os
@@ -19,7 +19,7 @@ from slmsearch.errors import ServiceError
 from slmsearch.processes import watchdog
 
 GRACE_SECONDS = 15.0
-"""Time a server has to end in order when it is stopped."""
+"""Time limit for a stopped server to end in order."""
 WATCHDOG_KILLED = -1000
 """Exit code of a server whose watchdog was killed; no signal has that number."""
 _POLL_SECONDS = 0.05
@@ -27,18 +27,18 @@ _POLL_SECONDS = 0.05
 
 @dataclass(frozen=True, slots=True)
 class ProcessSettings:
-    """How a process is started besides its arguments."""
+    """Settings of a process besides its arguments."""
 
     variables: Mapping[str, str] = field(default_factory=dict)
-    """Added to the environment; they may hold secrets."""
+    """Variables added to the environment; they may hold secrets."""
     end_signal: signal.Signals | None = signal.SIGKILL
-    """What Linux sends it when the thread that started it ends; None lets it live on."""
+    """Signal that Linux sends it when the thread that started it ends; None lets it live on."""
     num_processes: int | None = None
-    """Training processes that share this machine; see `watchdog.make_environment`."""
+    """Number of training processes that share this machine; see `watchdog.make_environment`."""
     same_code: bool = False
-    """Look for packages where this process found slmsearch."""
+    """True to search packages where this process found slmsearch."""
     umask: int = -1
-    """Permissions that its files never get; -1 leaves them to the user's."""
+    """Umask of the process; -1 keeps the user's."""
     pass_fds: tuple[int, ...] = ()
     """Descriptors that it inherits."""
 
@@ -53,14 +53,14 @@ class _Watched:
         self.tell(json.dumps(told).encode() + b"\n")
 
     def tell(self, words: bytes) -> None:
-        """Write to its standard input; one that has ended does not hear it."""
+        """Write to its standard input; ignore a process that has ended."""
         assert self.process.stdin is not None
         with suppress(OSError, ValueError):
             self.process.stdin.write(words)
             self.process.stdin.flush()
 
     def hang_up(self) -> None:
-        """End its standard input."""
+        """Close its standard input."""
         assert self.process.stdin is not None
         with suppress(OSError):
             self.process.stdin.close()
@@ -70,12 +70,12 @@ class ChildProcess(_Watched):
     """A process that runs `python ARGUMENTS`."""
 
     def __init__(self, name: str, arguments: Sequence[str], log: Path | None = None, settings: ProcessSettings | None = None) -> None:
-        """Start it.
+        """Start the process.
 
         Args:
-            name: what messages call it.
-            arguments: of Python.
-            log: file that its output is appended to, made private to the user; None leaves the output where that of this process goes.
+            name: name in messages.
+            arguments: arguments of Python.
+            log: file that its output is appended to, made private to the user; None sends the output where that of this process goes.
             settings: environment, tie, and the like.
         """
         self.name, self.log = name, log or Path(os.devnull)
@@ -96,12 +96,12 @@ class ChildProcess(_Watched):
 
     @property
     def pid(self) -> int:
-        """Its process id, and that of its session."""
+        """Return its process id, which is also that of its session."""
         return self.process.pid
 
     @property
     def is_alive(self) -> bool:
-        """Whether it still runs."""
+        """Return whether it still runs."""
         return self.process.poll() is None
 
     def wait(self, timeout_s: float) -> int | None:
@@ -112,7 +112,7 @@ class ChildProcess(_Watched):
             return None
 
     def stop(self, grace_s: float = 10.0, first: signal.Signals = signal.SIGTERM) -> None:
-        """Ask it to end, wait, then kill what is left of its process group."""
+        """Ask it to end, wait, then kill the rest of its process group."""
         try:
             if self.is_alive:
                 self.process.send_signal(first)
@@ -121,7 +121,7 @@ class ChildProcess(_Watched):
             self.kill()
 
     def kill(self) -> None:
-        """Kill what is left of its process group."""
+        """Kill the rest of its process group."""
         with suppress(ProcessLookupError, PermissionError):  # macOS has no permission for a group of nobody
             os.killpg(self.pid, signal.SIGKILL)
         self.process.wait()
@@ -129,16 +129,16 @@ class ChildProcess(_Watched):
 
 
 class ServerProcess(_Watched):
-    """A running server, held through a watchdog. Nothing of it survives `stop`, nor the death of this process."""
+    """A running server, held through a watchdog. None of its processes survives `stop`, nor the death of this process."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], log: Path, grace_s: float = GRACE_SECONDS) -> None:
-        """Start it.
+        """Start the server.
 
         Args:
             command: program and arguments.
             environment: variables added to those of this process.
-            log: file that takes its output.
-            grace_s: time it has to end in order when it is stopped.
+            log: file for its output.
+            grace_s: time limit to end in order when it is stopped.
 
         Raises:
             ServiceError: the program cannot be run.
@@ -153,11 +153,11 @@ class ServerProcess(_Watched):
         self.pid = int(first.get("pid", 0))
         if not self.pid:
             self.process.wait()
-            raise ServiceError(f"{command[0]} cannot be run ({first.get('error', 'its watchdog ended without a word')}); see {log}")
+            raise ServiceError(f"{command[0]} cannot be run ({first.get('error', 'its watchdog exited without a message')}); see {log}")
 
     @property
     def watchdog_pid(self) -> int:
-        """Process id of the watchdog."""
+        """Return the process id of the watchdog."""
         return self.process.pid
 
     def poll(self) -> int | None:
@@ -170,7 +170,7 @@ class ServerProcess(_Watched):
         return self._code
 
     def stop(self) -> None:
-        """Ask it to end, and make sure that it and all it started have; does nothing where it ended already."""
+        """Ask it to end, and ensure that it and its descendants have ended; do nothing if it ended already."""
         self.tell(f"{watchdog.STOP}\n".encode())
         try:
             self.process.wait(self._grace_s + 10.0)
@@ -181,7 +181,7 @@ class ServerProcess(_Watched):
         self.poll()
 
     def _hear(self) -> dict[str, int | str]:
-        """Read the next fact that the watchdog tells; empty where it has ended without one."""
+        """Read the next fact from the watchdog; empty if it has ended without one."""
         assert self.process.stdout is not None
         facts: dict[str, int | str] = json.loads(self.process.stdout.readline() or b"{}")
         return facts
@@ -193,7 +193,7 @@ def wait_for_end(pid: int, timeout_s: float, word: str = "") -> bool:
     Args:
         pid: its number; 0 is none.
         timeout_s: time to wait.
-        word: on its command line; another process that has got the number is not waited for.
+        word: part of its command line; another process with the same number is ignored.
     """
     deadline = time.monotonic() + timeout_s
     with suppress(psutil.Error):

@@ -1,6 +1,6 @@
-"""Warnings of libraries that say nothing to whoever uses this product, each with the reason why; all others are shown.
+"""Library warnings that do not help a user of this product, each with the reason; all others are shown.
 
-Every process that loads models calls `silence_noise` before anything else: the command line, the child that computes, the one that trains.
+Every process that loads models calls `silence_noise` first: the command line, the child that computes, the one that trains.
 """
 
 import logging
@@ -11,15 +11,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """One message that is not shown."""
+    """One message to hide."""
 
     message: str
-    """A regular expression for its beginning."""
+    """Regular expression for its beginning."""
     reason: str
     category: type[Warning] | None = None
-    """Class, of a warning."""
+    """Class of a warning."""
     logger: str = ""
-    """Name, of a record of a log."""
+    """Logger of a log record."""
 
 
 NOISE = (
@@ -37,7 +37,7 @@ NOISE = (
 
 
 def silence_noise() -> None:
-    """Keep what `NOISE` names from the terminal and from logs; doing it again changes nothing."""
+    """Hide the messages in `NOISE` from the terminal and from logs; a repetition changes nothing."""
     for noise in NOISE:
         logger = logging.getLogger(noise.logger)
         if noise.category is not None:

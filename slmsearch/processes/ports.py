@@ -1,4 +1,4 @@
-"""Who has a port."""
+"""Port checks and reservations."""
 
 import os
 import socket
@@ -16,20 +16,20 @@ LOOPBACK = "127.0.0.1"
 _SHOWN_CHARS = 80
 _PORTS = range(20_000, 32_000)
 _PORTS_EACH = 97
-"""Ports that a process gives out before it comes to those of the next process."""
+"""Number of ports that a process gives out before it reaches those of the next process."""
 _NUMBERS = count()
 
 
 def require_free_port(port: int, option: str, host: str = LOOPBACK) -> None:
-    """Refuse a port that is taken, and say by whom.
+    """Refuse a port that is in use, and name the process that uses it.
 
     Args:
-        port: wanted.
-        option: flag by which another one is chosen.
+        port: wanted port.
+        option: flag that chooses another one.
         host: address to listen on.
 
     Raises:
-        ServiceError: something listens there, or the address cannot be listened on.
+        ServiceError: the port is in use, or the address cannot be listened on.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as probe:
@@ -46,16 +46,16 @@ def require_free_port(port: int, option: str, host: str = LOOPBACK) -> None:
 
 @contextmanager
 def reserve_port(port: int, option: str) -> Iterator[None]:
-    """Keep a port of loopback for servers of this user, also while none of them runs: whoever took it then would get their clients.
+    """Reserve a loopback port for servers of this user, also while none of them runs: another process on it would get their clients.
 
-    Such a server asks for SO_REUSEPORT. Only Linux keeps other users away from it; elsewhere the port is only looked at.
+    Such a server uses SO_REUSEPORT. Only Linux keeps other users away from it; elsewhere the port is only checked.
 
     Args:
-        port: wanted.
-        option: flag by which another one is chosen.
+        port: wanted port.
+        option: flag that chooses another one.
 
     Raises:
-        ServiceError: something listens there.
+        ServiceError: the port is in use.
     """
     require_free_port(port, option)
     with socket.socket() as reservation:
@@ -79,9 +79,9 @@ def bind_reserved(port: int) -> socket.socket:
 
 
 def free_port() -> int:
-    """Return a port of the loopback interface that nobody listens on at the moment.
+    """Return a free port of the loopback interface.
 
-    Processes walk through different ones below those that systems give to connections: what two ask for at a time stays apart.
+    Processes walk through different ports below those that systems give to connections: two callers at a time get different ones.
     """
     while True:
         port = _PORTS[(os.getpid() * _PORTS_EACH + next(_NUMBERS)) % len(_PORTS)]
@@ -91,7 +91,7 @@ def free_port() -> int:
 
 
 def find_listener(port: int) -> psutil.Process | None:
-    """Find the process that listens on a TCP port; None where there is none or it may not be seen."""
+    """Return the process that listens on a TCP port; None if there is none or it is not visible."""
     with suppress(psutil.Error, OSError):
         for connection in psutil.net_connections(kind="tcp"):
             if connection.status == psutil.CONN_LISTEN and connection.laddr.port == port and connection.pid:
@@ -100,7 +100,7 @@ def find_listener(port: int) -> psutil.Process | None:
 
 
 def describe_process(process: psutil.Process) -> str:
-    """Say what a process is: its id and command line."""
+    """Describe a process by its id and command line."""
     words = ""
     with suppress(psutil.Error):
         words = " ".join(process.cmdline()) or process.name()

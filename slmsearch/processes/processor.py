@@ -1,7 +1,7 @@
-"""The CPU, set up for a small model.
+"""CPU settings for a small model.
 
-Three defaults of the platform cost a small model dearly. OpenMP's threads wait for each other by spinning for a millisecond: as soon
-as anything else wants a core, two threads are many times slower than one. And glibc hands every freed megabyte back to the
+Three defaults of the platform slow a small model down. OpenMP's threads wait for each other by spinning for a millisecond: as soon
+as another process wants a core, two threads are many times slower than one. And glibc returns every freed megabyte to the
 kernel, to fetch it again a moment later, page fault by page fault. Python looks for cycles of dead objects after every 700 new ones: with
 torch loaded that was 8 % of the time of a short evaluation.
 """
@@ -14,12 +14,12 @@ from collections.abc import MutableMapping
 from pathlib import Path
 
 SPIN_COUNT = 10_000
-"""Rounds (some ten microseconds) an OpenMP thread spins before it sleeps; going to sleep at once cost a quarter of the speed."""
+"""Rounds (some ten microseconds) an OpenMP thread spins before it sleeps; sleeping at once cost a quarter of the speed."""
 GC_THRESHOLD = 10_000
-"""New objects between two looks for cycles."""
+"""New objects between two garbage collections."""
 CPUINFO = Path("/proc/cpuinfo")
 FAST_FLAGS = frozenset({"amx_bf16", "avx512_bf16"})
-"""What Linux calls the instructions that multiply bfloat16; torch's kernels use both."""
+"""Names in Linux of the instructions that multiply bfloat16; torch's kernels use both."""
 
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
 _LARGEST_MMAP_THRESHOLD = 32 << 20
@@ -27,7 +27,7 @@ _KEEP_FREED = 2**31 - 1
 
 
 def settle(environment: MutableMapping[str, str] = os.environ) -> None:
-    """Tell OpenMP, the garbage collector, and on Linux the allocator, to go easy; call it before torch is imported.
+    """Configure OpenMP, the garbage collector, and on Linux the allocator for small models; call it before torch is imported.
 
     Settings of OpenMP and JAX go into `environment`, which child processes inherit, unless it names a waiting policy already.
     """
@@ -43,7 +43,7 @@ def settle(environment: MutableMapping[str, str] = os.environ) -> None:
 
 
 def multiplies_bfloat16(cpuinfo: Path = CPUINFO) -> bool:
-    """Say whether the processor multiplies bfloat16 in hardware, without loading torch; False where the system does not tell."""
+    """Return whether the processor multiplies bfloat16 in hardware, without loading torch; False if the system does not report it."""
     try:
         with cpuinfo.open(encoding="utf-8", errors="replace") as lines:
             flags = next((set(line.partition(":")[2].split()) for line in lines if line.startswith("flags")), set())
@@ -53,6 +53,6 @@ def multiplies_bfloat16(cpuinfo: Path = CPUINFO) -> bool:
 
 
 def trim_heap() -> None:
-    """Give what the heap holds and nothing uses back to the kernel, on Linux; takes no time where there is little."""
+    """Return unused memory of the heap to the kernel, on Linux; fast if there is little."""
     if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "malloc_trim"):  # not there with musl
         libc.malloc_trim(0)

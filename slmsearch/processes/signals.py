@@ -1,4 +1,4 @@
-"""Ending in order when told to."""
+"""Signal handling for an orderly end."""
 
 import signal
 import threading

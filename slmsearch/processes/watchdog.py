@@ -1,14 +1,14 @@
-"""The parent-death watchdog: a process dies with who started it, and so does everything that a server has started.
+"""The parent-death watchdog: a process dies with its starter, and so do all descendants of a server.
 
 Run as a script, this file reads one line of JSON from its standard input, so that a secret stands on no command line, and becomes
 one of two things. With arguments, it ties itself to its parent and turns into Python with these arguments: the tie survives `exec`.
 Without, it stands between a supervisor and a server, starts the server and waits for one of four things: the word `stop`, the end of
-its input (the supervisor is gone, whatever ended it), a signal, or the server's own end. Then it ends the server and everything the
-server started. Two lines of JSON on standard output say the server's process id and its exit code.
+its input (the supervisor has died, for any reason), a signal, or the server's own end. Then it ends the server and everything the
+server started. Two lines of JSON on standard output carry the server's process id and its exit code.
 
-What belongs to a server is found in three ways, as each has a hole: by descent (on Linux the watchdog adopts orphans, elsewhere they
-are lost), by session (lost by who starts one of its own) and by a mark in the environment (lost by who overwrites it, as programs
-that change their title do). It imports nothing of this project.
+It finds a server's processes in three ways, as each has a hole: by descent (on Linux the watchdog adopts orphans, elsewhere they are lost),
+by session (a process may start one of its own) and by a mark in the environment (programs that change their title overwrite it). It imports
+nothing of this project.
 """
 
 import ctypes
@@ -27,25 +27,25 @@ from pathlib import Path
 import psutil
 
 ENV_STARTER = "_SLMSEARCH_STARTER"
-"""Environment variable of a tied process: the process id of who started it. Without the prefix of settings, which are checked by name."""
+"""Environment variable of a tied process with its starter's process id. Settings, checked by name, have another prefix."""
 MARK = "SLMSEARCH_SERVER"
-"""Environment variable that a server and all it starts carry."""
+"""Environment variable of a server and all its descendants."""
 STOP = "stop"
 """Line on standard input that asks for an orderly end."""
 ORPHAN_GRACE_SECONDS = 1.5
-"""Time a server has to end by itself once nobody supervises it any more."""
+"""Time limit for a server to end by itself once its supervisor has died."""
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
-"""Orders to Linux: send this process a signal when the thread that started it ends, also after `exec`; give it orphans to adopt."""
+"""Options of Linux's prctl: signal this process when the thread that started it ends, also after `exec`; let it adopt orphans."""
 _POLL_SECONDS = 1.0
 _REAP_SECONDS = 2.0
 _KILL_SECONDS = 5.0
 
 
 def die_with_starter() -> None:
-    """Have this process killed as soon as its parent, or who started the first of its line with `ChildProcess`, is gone.
+    """Have this process killed as soon as its parent, or the starter of the first of its line with `ChildProcess`, has died.
 
-    Linux does it at once and whatever this process is doing; elsewhere a thread looks every second. One that nobody tied stays free.
+    Linux does it at once, during any work; elsewhere a thread checks every second. An untied process stays free.
     """
     starter = int(os.environ.pop(ENV_STARTER, 0))
     if not starter:
@@ -71,11 +71,11 @@ def _watch(starter: int) -> None:
 def make_environment(present: dict[str, str], variables: dict[str, str], num_processes: int | None, import_from: str) -> dict[str, str]:
     """Make the environment of a tied process.
 
-    Python in it and in what it starts never imports from the current folder, where `tasks.py` or `flows/` may be the user's own.
+    Python in it and in its children never imports from the current folder, where `tasks.py` or `flows/` may be the user's own.
 
     Args:
-        present: the environment of who starts it.
-        variables: added, over what is there.
+        present: the environment of the starter.
+        variables: added, over present ones.
         num_processes: training processes that share this machine; None leaves threads and devices as the starter has them.
         import_from: directory in which Python looks for packages first; empty for none.
     """
@@ -111,7 +111,7 @@ def _belongs(process: psutil.Process, mark: str, session: int | None) -> bool:
 
 
 def kill_belongings(mark: str, session: int | None = None) -> list[int]:
-    """Kill the processes of a server until none is left; return the ids of those that would not go."""
+    """Kill the processes of a server until none is left; return the ids of those that survive."""
     return _kill_all(lambda: find_belongings(mark, session))
 
 
@@ -152,10 +152,10 @@ class Watchdog:
         self.pid = self._server.pid
 
     def watch(self, grace_s: float) -> int:
-        """Wait for a reason to end the server, end it and what it started, and return its exit code, negative for a signal.
+        """Wait for a reason to end the server, end it and its descendants, and return its exit code, negative for a signal.
 
         Args:
-            grace_s: time it has to end in order when asked to.
+            grace_s: time limit to end in order.
         """
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: self._events.put(STOP))
@@ -182,7 +182,7 @@ class Watchdog:
             self._reap()
 
     def _reap(self) -> None:
-        """Take note of adopted processes that ended, or they would stay in the process table as long as the server runs."""
+        """Reap adopted processes that ended, which would otherwise stay in the process table as long as the server runs."""
         if sys.platform == "linux":
             for child in psutil.Process().children():
                 with suppress(psutil.Error, OSError):
@@ -202,7 +202,7 @@ class Watchdog:
         _kill_all(self._left)
 
     def _left(self) -> list[psutil.Process]:
-        """What the server started and left behind; the server itself is waited for by its handle alone."""
+        """Return the processes that the server left behind; its own handle waits for the server itself."""
         with suppress(psutil.Error):
             found = {*psutil.Process().children(recursive=True), *find_belongings(self._mark, self.pid)}
             return [process for process in found if process.pid != self.pid and _is_running(process)]
@@ -244,7 +244,7 @@ def _serve(command: list[str], environment: dict[str, str], log: str, mark: str,
 
 
 def main() -> None:
-    """Do what the first line of standard input says."""
+    """Carry out the order in the first line of standard input."""
     if sys.argv[1:]:
         with open(0, "rb", buffering=0, closefd=False) as stdin:  # byte by byte: what follows is not ours
             _become(**json.loads(stdin.readline()))

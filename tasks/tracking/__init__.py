@@ -1,7 +1,7 @@
-"""MLflow; nothing outside this package imports it.
+"""MLflow; no module outside this package imports it.
 
-`run_registry.py` is what is read of all runs and versions, and deleted; `tracker.py` what a run writes beside that; `champions.py` who is
-promoted; `service.py` where the store is.
+`run_registry.py` reads and deletes runs and versions; `tracker.py` writes runs; `champions.py` moves the champion; `service.py` knows the
+place of the store.
 """
 
 from tasks.tracking.champions import PromotionEvent, move_champion, read_promotions, roll_back

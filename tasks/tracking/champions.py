@@ -1,8 +1,8 @@
-"""Moving the alias `champion`: compare and set under a lock, with who, when, why, from and to.
+"""Moves of the alias `champion`: compare and set under a lock, with who, when, why, from and to.
 
 MLflow lets the last writer win. Here a move names the champion it was decided about, takes the lock in the MLflow directory, reads the
-alias again and refuses if it is another by now. The lock holds between processes that share that directory; after setting, the alias is
-read once more, so that a writer from elsewhere is at least noticed. Every move stands as tags on the version and as a line in
+alias again and refuses if it has changed. The lock works between processes that share that directory; after setting, the alias is read
+once more, so that a writer from elsewhere is at least noticed. Every move is recorded as tags on the version and as a line in
 `promotions.jsonl`.
 """
 
@@ -19,40 +19,40 @@ from tasks.tracking.service import CHAMPION, PREFIX, as_service, if_there
 from tasks.tracking.tracker import Tracker
 
 HISTORY = "promotions.jsonl"
-"""In `paths.mlruns_dir`: one move a line, of all registered models."""
+"""File in `paths.mlruns_dir`: one move a line, for all registered models."""
 PROMOTION_EVAL = f"{PREFIX}promotion_eval_key"
-"""Tag of a version: the evaluation it was promoted by."""
+"""Tag of a version with the evaluation it was promoted by."""
 
 
 @dataclass(frozen=True, slots=True)
 class PromotionEvent:
-    """The alias going from one version to another."""
+    """A move of the alias from one version to another."""
 
     model: str
     version: str
     kind: Literal["promote", "rollback", "found"]
-    """`found`: somebody moved it outside of this project."""
+    """Kind of the move; `found`: a person or program outside of this project made it."""
     why: str
     by: str
     previous: str | None = None
-    """Champion before; None where there was none."""
+    """Champion before; None if there was none."""
     at: str = ""
     eval_key: str = ""
-    """Evaluation that the decision rests on; empty where there is none."""
+    """Evaluation that the decision rests on; empty if there is none."""
 
 
 @as_service
 def move_champion(tracker: Tracker, event: PromotionEvent, expected: str | None, deciding_run: str | None = None) -> PromotionEvent:
-    """Promote a version, if the champion is still the one that was decided about; a version that is champion already stays it.
+    """Promote a version, if the champion is still the one that was decided about; the present champion stays champion.
 
     Args:
         tracker: store.
-        event: model, version, kind, why and by whom; the rest is filled in.
-        expected: champion when the decision was taken, None if there was none.
+        event: model, version, kind, reason and person; the rest is filled in.
+        expected: champion at the decision, None if there was none.
         deciding_run: MLflow run that decided; a run that is no longer running may not promote.
 
     Raises:
-        PromotionError: the champion is another by now, or the deciding run has ended.
+        PromotionError: the champion has changed, or the deciding run has ended.
         ModelError: there is no such version.
     """
     with tracker.lock:
@@ -68,11 +68,11 @@ def move_champion(tracker: Tracker, event: PromotionEvent, expected: str | None,
 
 @as_service
 def roll_back(tracker: Tracker, model: str, why: str, by: str) -> PromotionEvent:
-    """Make the champion before the present one champion again.
+    """Make the previous champion the champion again.
 
     Raises:
         PromotionError: there is no champion, or none before it.
-        ModelError: the version before is gone.
+        ModelError: the version before does not exist.
     """
     with tracker.lock:
         current = _champion(tracker, model)
@@ -89,7 +89,7 @@ def roll_back(tracker: Tracker, model: str, why: str, by: str) -> PromotionEvent
 
 
 def read_promotions(home: Path, model: str | None = None) -> list[PromotionEvent]:
-    """Return all moves, or those of one model, the oldest first; a line that was cut off is left out."""
+    """Return all moves, or those of one model, the oldest first; a truncated line is left out."""
     try:
         lines = (home / HISTORY).read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
@@ -104,7 +104,7 @@ def read_promotions(home: Path, model: str | None = None) -> list[PromotionEvent
 
 
 def _record_event(tracker: Tracker, event: PromotionEvent) -> PromotionEvent:
-    """Set tags, alias and history, in this order: whatever a kill leaves, a champion says why it is one, and the next move completes it."""
+    """Set tags, alias and history, in this order: after a kill a champion still has its reason, and the next move completes the rest."""
     previous = event.previous
     if previous is not None:
         _note_foreign_event(tracker, event.model, previous)
@@ -126,7 +126,7 @@ def _record_event(tracker: Tracker, event: PromotionEvent) -> PromotionEvent:
 
 
 def _note_foreign_event(tracker: Tracker, model: str, current: str) -> None:
-    """Write down how the present champion came to be, where no line of the history says so."""
+    """Record how the present champion came to be, if no line of the history does."""
     events = read_promotions(tracker.home, model)
     if events and events[-1].version == current:
         return
@@ -141,7 +141,7 @@ def _note_foreign_event(tracker: Tracker, model: str, current: str) -> None:
 
 
 def _champion_before(tracker: Tracker, model: str, current: str) -> str | None:
-    """Return the champion that the present one took the place of when it was promoted."""
+    """Return the champion that the present one replaced at its promotion."""
     for event in reversed(read_promotions(tracker.home, model)):
         if event.version == current and event.kind != "rollback" and event.previous != current:
             return event.previous

@@ -1,7 +1,7 @@
-"""Runs of another machine's store, copied into this one: `slmsearch bundle import`.
+"""Import of runs from another machine's store: `slmsearch bundle import`.
 
-Params, tags, every point of every curve and all artifacts are copied; traces and registered models are not. A copied run says which machine
-it ran on and which run it was there, so that a second import of the same adds nothing.
+It copies params, tags, every point of every curve and all artifacts, but neither traces nor registered models. A copied run names its
+machine and its run there, so that a second import of the same run adds nothing.
 """
 
 from collections.abc import Mapping
@@ -17,21 +17,21 @@ from tasks.tracking.service import KEY, OWNER, PREFIX, SQLITE, STAGE, as_service
 from tasks.tracking.tracker import Tracker
 
 BUNDLE = "bundle"
-"""Stage of the run that stands for a machine."""
+"""Stage of the run that represents a machine."""
 MACHINE, COPIED_FROM = f"{PREFIX}machine", f"{PREFIX}copied_from"
-"""Tags: name of the machine; the run's id there."""
+"""Tags with the name of the machine and the run's id there."""
 _PAGE = 1000
 
 
 @as_service
 def import_store(tracker: Tracker, facts: Mapping[str, Any], folder: Path, key: str) -> tuple[str, list[str]]:
-    """Copy the runs of an unpacked archive of results; return the run that stands for the machine, and the ids of those that are new.
+    """Copy the runs of an unpacked archive of results; return the run that represents the machine, and the ids of the new ones.
 
     Args:
         tracker: the store to copy to.
-        facts: of the machine and how the bundle ended there, as `results.json` holds them.
+        facts: facts of the machine and of the bundle's end there, as `results.json` holds them.
         folder: the unpacked archive.
-        key: of the bundle.
+        key: key of the bundle.
 
     Raises:
         ServiceError: the store of the archive cannot be read.
@@ -67,7 +67,7 @@ def import_store(tracker: Tracker, facts: Mapping[str, Any], folder: Path, key: 
 
 
 def _fill(tracker: Tracker, other: MlflowClient, run: Any, copy: str, folder: Path, machine: str) -> None:
-    """Copy into a run what it lacks of one on the other machine; its status comes last, so that a killed import is gone on with."""
+    """Copy the missing parts of a run from the other machine; its status comes last, so that a killed import is resumed."""
     tags = {name: value for name, value in run.data.tags.items() if name not in (OWNER, PARENT, "mlflow.runName")}
     if run.info.status != "FINISHED" and KEY in tags:  # no run of this machine goes on with it
         tags[KEY] = f"{tags[KEY]}-{machine}"

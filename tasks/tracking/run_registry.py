@@ -1,6 +1,6 @@
-"""What the store holds of all runs and model versions, in every experiment; and deleting what nobody needs.
+"""Records of all runs and model versions in the store, in every experiment, and their deletion.
 
-Reading creates nothing: a store that is not there is an empty one.
+Reading creates nothing: a missing store reads as an empty one.
 """
 
 import json
@@ -28,56 +28,56 @@ from tasks.tracking.service import DELETED, ENDED, FLOW_RUN_NAME, KEY, OWNER, SQ
 PARENT = "mlflow.parentRunId"
 PAGE = 1000
 TRACED_KEYS = ("eval_key", "train_key")
-"""Tags of traces, one of them on each: the evaluation or the training that it is a sample of."""
+"""Tags of traces, one of them on each: the evaluation or the training it is a sample of."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """A run of ours, as the store has it."""
+    """Record of a run of this project in the store."""
 
     id: str
     experiment_id: str
     stage: str
     key: str
-    """Content key of what it records."""
+    """Content key of its result."""
     parent: str | None
     status: str
     started_s: float
-    """Seconds since the epoch."""
+    """Start time in seconds since the epoch."""
     ended_s: float | None
     tags: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
-        """As MLflow lists it, unless somebody has renamed it."""
+        """Name in MLflow's list, unless a person has renamed it."""
         return name_run(self.stage, self.parent, self.tags)
 
     @property
     def is_live(self) -> bool:
-        """Whether it runs, as far as is known: its process on this machine is not gone."""
+        """True if it shows as running and its process on this machine has not ended."""
         return self.status == "RUNNING" and not is_orphan(self.tags.get(OWNER, ""))
 
 
 @dataclass(frozen=True, slots=True)
 class VersionRecord:
-    """A version of a registered model."""
+    """Record of a version of a registered model."""
 
     name: str
     version: str
     aliases: tuple[str, ...]
     run_id: str
-    """Run that made it; empty where none is named."""
+    """Run that made it; empty if none is named."""
     created_s: float
     tags: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def label(self) -> str:
-        """Name and version, as a person writes them."""
+        """Label for people: name and version."""
         return f"{self.name}/{self.version}"
 
 
 def open_run_registry(config: RunConfig) -> "RunRegistry | None":
-    """Open the store of a run for reading; None where it is a local one that was never written.
+    """Open the store of a run for reading; None if it is a local one that was never written.
 
     Raises:
         ServiceError: it cannot be reached.
@@ -105,16 +105,16 @@ class RunRegistry:
 
     @as_service
     def runs(self, wanted: str = "") -> list[RunRecord]:
-        """Return every run that carries our tags, the newest first; `wanted` is a filter of MLflow's."""
+        """Return every run of this project, the newest first; `wanted` is a filter of MLflow's."""
         return [_run_record(run) for run in self._pages(self._experiments(), wanted) if KEY in run.data.tags]
 
     def running(self) -> list[RunRecord]:
-        """Return every run that carries our tags and shows as running, the newest first."""
+        """Return every run of this project that shows as running, the newest first."""
         return self.runs("attributes.status = 'RUNNING'")
 
     @as_service
     def end_dead_run(self, run_id: str, status: str, reason: str) -> bool:
-        """End a run that shows as running, and say why; return False where it has ended meanwhile."""
+        """End a run that shows as running, with the reason; return False if it has ended meanwhile."""
         if self.client.get_run(run_id).info.status != "RUNNING":
             return False
         self.client.set_tag(run_id, ENDED, reason)
@@ -122,7 +122,7 @@ class RunRegistry:
         return True
 
     def end_orphans(self) -> int:
-        """End as KILLED every run whose process on this machine is gone; return how many there were."""
+        """End as KILLED every run whose process on this machine has ended; return their number."""
         orphans = [run for run in self.running() if not run.is_live]
         return sum(self.end_dead_run(run.id, "KILLED", "its process was gone") for run in orphans)
 
@@ -158,7 +158,7 @@ class RunRegistry:
 
     @as_service
     def read_json(self, run_id: str, name: str) -> dict[str, Any] | None:
-        """Return a JSON artifact of a run, None where it has none of that name that can be read."""
+        """Return a JSON artifact of a run, None if it has none of that name that can be read."""
         if name not in {item.path for item in self.client.list_artifacts(run_id)}:
             return None
         try:
@@ -170,10 +170,10 @@ class RunRegistry:
 
     @as_service
     def fetch_adapter(self, name: str, version: str) -> Path:
-        """Return a directory with the registered copy of a version's adapter, fetched if the store is remote.
+        """Return a directory with the registered copy of a version's adapter; fetch it if the store is remote.
 
         Raises:
-            ModelError: its files are gone.
+            ModelError: its files do not exist.
         """
         source = str(self.client.get_model_version(name, version).source)
         run_id, _, folder = source.removeprefix("runs:/").partition("/")
@@ -191,7 +191,7 @@ class RunRegistry:
 
     @as_service
     def delete_run(self, run_id: str) -> None:
-        """Mark a run as deleted, as MLflow's UI does, and note when. One that is gone already is no error."""
+        """Mark a run as deleted, as MLflow's UI does, with the time. A run that does not exist is no error."""
 
         def delete() -> None:
             self.client.set_tag(run_id, DELETED, str(int(time.time())))
@@ -201,14 +201,14 @@ class RunRegistry:
 
     @as_service
     def deleted(self) -> list[tuple[str, float]]:
-        """Return the runs that `delete_run` has deleted and `purge` can remove, and when. On a server that is for its own `mlflow gc`."""
+        """Return the runs deleted by `delete_run` that `purge` can remove, and when; on a server its own `mlflow gc` removes them."""
         experiments = self._experiments() if self.uri.startswith(SQLITE) else []
         runs = self._pages(experiments, f"tags.`{DELETED}` != ''", ViewType.DELETED_ONLY)
         return [(str(run.info.run_id), float(run.data.tags[DELETED])) for run in runs]
 
     @as_service
     def purge(self, run_id: str) -> None:
-        """Remove a deleted run and its artifacts for good; `mlflow gc` would take with it whatever else a user has deleted."""
+        """Remove a deleted run and its artifacts for good; `mlflow gc` would also remove other runs that a user has deleted."""
         home = Path(self.client.get_run(run_id).info.artifact_uri.removeprefix("file://")).parent
         if home.name == run_id:
             shutil.rmtree(home, ignore_errors=True)
@@ -216,7 +216,7 @@ class RunRegistry:
 
     @as_service
     def traces(self, before_s: float) -> list[tuple[str, str, str, float]]:
-        """Return the traces older than a time: experiment, trace, key of the evaluation or training it is a sample of, time in seconds."""
+        """Return traces older than a time: experiment, trace, key of the evaluation or training it is a sample of, time in seconds."""
         older = f"attributes.timestamp_ms < {int(before_s * 1000)}"
         return [
             (
@@ -230,7 +230,7 @@ class RunRegistry:
         ]
 
     def find_traces(self, experiment_id: str, wanted: str) -> Iterator[Any]:
-        """Return what MLflow says of each trace of an experiment that passes a filter of its own."""
+        """Return MLflow's record of each trace of an experiment that passes a filter of its own."""
         search = partial(self.client.search_traces, locations=[experiment_id], filter_string=wanted, max_results=100, include_spans=False)
         return (trace.info for trace in _every_page(search))
 
@@ -250,7 +250,7 @@ def _every_page(search: Callable[..., Any]) -> Iterator[Any]:
 
 
 def name_run(stage: str, parent: str | None, tags: Mapping[str, str]) -> str:
-    """Name a run for MLflow: that of a flow also after its flow run, so that runs can be told apart."""
+    """Return a run's name for MLflow: that of a flow also contains its flow run, so that runs can be told apart."""
     return stage if parent else f"{stage} {tags.get(FLOW_RUN_NAME, '')}".rstrip()
 
 

@@ -1,4 +1,4 @@
-"""`python -m tasks.tracking.server ARGUMENT...`: `mlflow server` on a store whose tables are all there (`make_store`)."""
+"""Entry point of `python -m tasks.tracking.server ARGUMENT...`: `mlflow server` on a store with all its tables (`make_store`)."""
 
 import sys
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from tasks.tracking.service import make_store
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Serve until told to stop."""
+    """Serve until terminated."""
     make_store(arguments[arguments.index("--backend-store-uri") + 1])
     cli(["server", *arguments], prog_name="mlflow")
 

@@ -1,4 +1,4 @@
-"""The store of MLflow: its address, its errors as ours, and the names of our tags in it."""
+"""The store of MLflow: its address, conversion of its errors, and the names of this project's tags."""
 
 import functools
 import os
@@ -28,23 +28,23 @@ NO_SUCH_THING = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
 CHAMPION = "champion"
 """Alias of the promoted model version."""
 PREFIX = "slmsearch."
-"""Of all our tags."""
+"""Prefix of all tags of this project."""
 KEY, STAGE, OWNER, ADAPTER_HASH, BASE_MODEL = (f"{PREFIX}{name}" for name in ("key", "stage", "owner", "adapter_hash", "base_model"))
 """Tags of runs and model versions."""
 SQLITE = "sqlite:///"
-"""How the address of a local store begins."""
+"""Prefix of the address of a local store."""
 ENDED = f"{PREFIX}ended"
-"""Tag of a run that did not finish: why."""
+"""Tag of a run that did not finish, with the reason."""
 DELETED = f"{PREFIX}deleted"
-"""Tag of a run that housekeeping has deleted: when, in seconds since the epoch."""
+"""Tag of a run that housekeeping has deleted, with the time in seconds since the epoch."""
 FLOW_RUN = "prefect.flow_run_id"
-"""Tag of a run: the flow run it records."""
+"""Tag of a run with the flow run it records."""
 FLOW_RUN_NAME = "prefect.flow_run_name"
-"""Tag of a run: what Prefect calls that flow run."""
+"""Tag of a run with Prefect's name of that flow run."""
 
 
 def as_service(function: Callable[P, R]) -> Callable[P, R]:
-    """Turn MLflow's errors into a `ServiceError`, and let no SIGTERM in between."""
+    """Turn MLflow's errors into a `ServiceError`, and hold SIGTERM back meanwhile."""
 
     @functools.wraps(function)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -59,7 +59,7 @@ def as_service(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def if_there(call: Callable[[], R]) -> R | None:
-    """Return what a call to MLflow gives; None where what it asks for does not exist."""
+    """Return the result of a call to MLflow; None if the requested thing does not exist."""
     try:
         return call()
     except MlflowException as error:
@@ -72,8 +72,8 @@ def if_there(call: Callable[[], R]) -> R | None:
 def _undisturbed() -> Iterator[None]:
     """Hold SIGTERM back until it cannot do harm.
 
-    Prefect's handler raises wherever the process is. Raised inside of a transaction, the connection stays open as long as the exception
-    is known, and with SQLite the same process then waits a minute in vain to write down that it was told to stop.
+    Prefect's handler raises at any point of the process. If it raises inside a transaction, the connection stays open as long as the
+    exception exists, and with SQLite the same process then waits a minute in vain to record the termination.
     """
     handler = signal.getsignal(signal.SIGTERM)
     if threading.current_thread() is not threading.main_thread() or not callable(handler):
@@ -106,10 +106,10 @@ def tracking_uri(config: RunConfig) -> str:
 
 
 def make_store(uri: str) -> None:
-    """Make a local store where there is none, private to the user: its tables appear all at once.
+    """Make a local store if there is none, private to the user: its tables appear all at once.
 
-    MLflow makes them in hundreds of steps. A kill between two leaves what it can neither use nor fix, and two that do it at a time
-    stumble over each other.
+    MLflow makes them in hundreds of steps. A kill between two leaves a store that MLflow can neither use nor fix, and two processes that
+    do it at a time break each other.
     """
     path = Path(uri.removeprefix(SQLITE))
     if not uri.startswith(SQLITE) or _is_made(path):

@@ -1,8 +1,8 @@
-"""Everything that runs write to MLflow, and what they read back to go on.
+"""Writes of runs to MLflow, and reads by which runs resume.
 
-Every call names its run: MLflow's fluent calls open a stray run where none is active, and its stack of active runs is
-per thread. Runs carry the content key of what they record (`slmsearch.key`) and the process that owns them, so that a re-run
-goes on in the run a killed process left behind. What an episode's trace looks like is in `tasks/traces.py`.
+Every call names its run: MLflow's fluent calls open a stray run if none is active, and its stack of active runs is per thread. Runs carry
+the content key of their result (`slmsearch.key`) and the process that owns them, so that a re-run resumes the run of a killed process.
+`tasks/traces.py` defines the traces of episodes.
 """
 
 import functools
@@ -54,7 +54,7 @@ class Tracker(RunRegistry):
 
     @as_service
     def __init__(self, uri: str, experiment: str, mlruns_dir: Path) -> None:
-        """Connect, and create the experiment where it is missing.
+        """Connect, and create the experiment if it is missing.
 
         Raises:
             ServiceError: the store cannot be reached or read.
@@ -82,7 +82,7 @@ class Tracker(RunRegistry):
 
     @as_service
     def start_run(self, stage: str, key: str, parent: str | None = None, tags: Mapping[str, str] | None = None) -> str:
-        """Start a run of a stage, or go on with the unfinished one of the same stage and content key."""
+        """Start a run of a stage, or resume the unfinished one of the same stage and content key."""
         wanted = {**(tags or {}), STAGE: stage, KEY: key, OWNER: owner_tag()}
         if parent:
             wanted[PARENT] = parent
@@ -104,7 +104,7 @@ class Tracker(RunRegistry):
 
     @as_service
     def end_run(self, run_id: str, status: str, reason: str = "") -> None:
-        """End a run as FINISHED, FAILED or KILLED, and say why where it did not finish."""
+        """End a run as FINISHED, FAILED or KILLED, with the reason if it did not finish."""
         if reason:
             self.set_tags(run_id, {ENDED: reason})
         elif ENDED in self.client.get_run(run_id).data.tags:  # why an earlier attempt ended
@@ -113,7 +113,7 @@ class Tracker(RunRegistry):
 
     @contextmanager
     def run(self, stage: str, key: str, parent: str | None = None, tags: Mapping[str, str] | None = None) -> Iterator[str]:
-        """Hold a run open: FINISHED at the end, FAILED on an error, KILLED when the process is told to stop."""
+        """Hold a run open: FINISHED at the end, FAILED on an error, KILLED when the process is terminated."""
         run_id = self.start_run(stage, key, parent, tags)
         try:
             yield run_id
@@ -134,7 +134,7 @@ class Tracker(RunRegistry):
 
     @as_service
     def record_params(self, run_id: str, params: Mapping[str, Any]) -> None:
-        """Record params that the run does not have yet; MLflow lets none be changed."""
+        """Record params that the run does not have yet; MLflow does not let them change."""
         known = self.client.get_run(run_id).data.params
         fresh = [Param(name, str(value)[:MAX_PARAM_CHARS]) for name, value in params.items() if name not in known]
         for i in range(0, len(fresh), PARAMS_PER_BATCH):
@@ -142,12 +142,12 @@ class Tracker(RunRegistry):
 
     @as_service
     def record_json(self, run_id: str, value: Mapping[str, Any], name: str) -> None:
-        """Store a JSON artifact, replacing one of that name."""
+        """Store a JSON artifact; replace one of that name."""
         self.client.log_dict(run_id, dict(value), name)
 
     @as_service
     def record_text(self, run_id: str, text: str, name: str) -> None:
-        """Store a text artifact, replacing one of that name."""
+        """Store a text artifact; replace one of that name."""
         self.client.log_text(run_id, text, name)
 
     @as_service
@@ -157,7 +157,7 @@ class Tracker(RunRegistry):
 
     @as_service
     def record_dataset(self, run_id: str, name: str, digest: str, source: str, profile: str, context: str) -> None:
-        """Record a data set as input of the run; repeating it changes nothing."""
+        """Record a data set as input of the run; a repetition changes nothing."""
         dataset = Dataset(name=name, digest=digest, source_type="local", source=json.dumps({"uri": source}), profile=profile)
         self.client.log_inputs(run_id, datasets=[DatasetInput(dataset, [InputTag("mlflow.data.context", context)])])
 
@@ -169,7 +169,7 @@ class Tracker(RunRegistry):
 
     @as_service
     def record_step(self, run_id: str, step: int, metrics: Mapping[str, float], time_s: float | None = None) -> None:
-        """Record a point of curves in one write; see `last_step` for going on with a curve."""
+        """Record a point of curves in one write; see `last_step` for resuming a curve."""
         at_ms = int((time_s or time.time()) * 1000)
         points = [Metric(name, float(value), at_ms, step) for name, value in metrics.items()]
         for i in range(0, len(points), METRICS_PER_BATCH):
@@ -183,7 +183,7 @@ class Tracker(RunRegistry):
 
     @as_service
     def record_table(self, run_id: str, rows: Sequence[Mapping[str, Any]], name: str) -> None:
-        """Store rows as a table that MLflow's UI shows; a table of that name is left alone, for MLflow would append to it."""
+        """Store rows as a table that MLflow's UI shows; an existing table stays, since MLflow would append to it."""
         folder, told = name.rpartition("/")[0], json.loads(self.client.get_run(run_id).data.tags.get(TABLES, "[]"))
         if not rows or any(table["path"] == name for table in told):
             return
@@ -195,10 +195,10 @@ class Tracker(RunRegistry):
 
     @as_service
     def record_traces(self, run_id: str, key: str, traces: Sequence[tuple[Span, Mapping[str, str]]], kind: str = "eval_key") -> None:
-        """Record traces, root span and tags of each, and link them to a run; those recorded before under the same key are only linked.
+        """Record traces, root span and tags of each, and link them to a run; traces recorded before under the same key are only linked.
 
-        The key is that of the evaluation, or the training, they are a sample of; `kind` is the tag that holds it, one of `TRACED_KEYS`.
-        The tags in `TRACE_IDENTITY` tell the traces of a key apart.
+        The key is that of the evaluation or training they are a sample of; `kind` is the tag that holds it, one of `TRACED_KEYS`. The tags
+        in `TRACE_IDENTITY` tell the traces of a key apart.
         """
         with self.lock:  # two runs of the same at a time must not both write them
             stored = self.find_traces(self.experiment_id, f"tags.{kind} = '{key}'")
@@ -214,11 +214,11 @@ class Tracker(RunRegistry):
 
     @as_service
     def record_trace(self, root: Span, tags: Mapping[str, str]) -> None:
-        """Record the trace of something that just ended and belongs to no run."""
+        """Record the trace of an episode that just ended and belongs to no run."""
         self._write_span(root, time.time() - root.end_s, tags=dict(tags))
 
     def _write_span(self, span: Span, started: float, parent: Any = None, tags: dict[str, str] | None = None) -> str:
-        """Write a span with those below it; without a parent it is the root of a new trace with these tags. Return the trace's id."""
+        """Write a span and its children; without a parent it is the root of a new trace with these tags. Return the trace's id."""
         begin: Any = partial(self.client.start_trace, tags=tags, experiment_id=self.experiment_id)
         if parent:
             begin = partial(self.client.start_span, trace_id=parent.trace_id, parent_id=parent.span_id)
@@ -233,7 +233,7 @@ class Tracker(RunRegistry):
 
     @as_service
     def register_adapter(self, run_id: str, adapter: Path, name: str, tags: Mapping[str, str]) -> str:
-        """Store a LoRA adapter's directory in a run and register it; return its version, an old one where the adapter's hash is known.
+        """Store a LoRA adapter's directory in a run and register it; return its version, an old one if the adapter's hash is known.
 
         `slmsearch.adapter_hash` must be among the tags of the version.
         """
@@ -257,21 +257,21 @@ class Tracker(RunRegistry):
 
     @as_service
     def champion(self, name: str) -> dict[str, str] | None:
-        """Return version and tags of the promoted adapter, None if there is none."""
+        """Return version and tags of the champion, None if there is none."""
         # An unreachable store must never read as "no champion": that would promote anything.
         version = if_there(lambda: self.client.get_model_version_by_alias(name, CHAMPION))
         return {**version.tags, "version": str(version.version)} if version else None
 
     @as_service
     def maker_run(self, name: str, version: str) -> str | None:
-        """Return the flow's run that made a version, None where it is not named."""
+        """Return the flow's run that made a version, None if it is not named."""
         found = if_there(lambda: self.client.get_model_version(name, version))
         made_by = found.run_id if found else None
         return self.find_tag(made_by, PARENT) or made_by if made_by else None
 
 
 def describe_stop(error: BaseException) -> str:
-    """Say in one line that a run was told to stop, with what was noted on the way: where it can be resumed."""
+    """Describe in one line why a run was terminated, with the notes on its way: where it can be resumed."""
     notes = "; ".join(getattr(error, "__notes__", ()))
     return f"told to stop ({type(error).__name__}){': ' if notes else ''}{notes}"
 

@@ -273,4 +273,4 @@ def test_the_command_says_first_and_does_when_told(
     assert other["lineage"]["train_key"] in {item["key"] for item in told["items"]}
     assert champion["lineage"]["train_key"] in told["in_use"]["trainings"]
     assert "things deleted" in run("--apply")
-    assert "nothing may go" in run()
+    assert "nothing to delete" in run()

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from slmsearch.extensions.bench.shapes import BenchShape
 
 OVERLAY = "overlay-small"
-"""Laid over a preset, it makes it small."""
+"""Overrides that make a preset small."""
 
 
 @cli.group("bench")
 def bench() -> None:
-    """Measure side by side.
+    """Measure speed, memory and false alarms.
 
     Results go to `bench/` in the MLflow directory.
     """
@@ -32,11 +32,10 @@ def bench() -> None:
 @click.option("--runs", type=click.IntRange(min=1), default=5, show_default=True, help="Measured steps of each side.")
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True, help="Where both sides train.")
 def rollout(session: Session, shapes: tuple[str, ...], runs: int, device: str) -> None:
-    """Time rollouts and GRPO steps beside TRL.
+    """Time rollouts and GRPO steps beside TRL's tool loop.
 
-    TRL plays with its own tool loop; the limit of the machine stands beside both. Writes rollout.json.
-
-    On a card also beside TRL with vLLM where that is installed, with how busy each side kept it. Exit code 3 where there is no card.
+    Also times them beside the limit; writes rollout.json. On a GPU it also measures TRL with vLLM where that is installed, and how busy
+    each side kept the card. Exit code 3 if there is no GPU.
     """
     from flows.runtime.fetching import require_policy
     from flows.runtime.settings import load_config, preset_files
@@ -65,7 +64,7 @@ def rollout(session: Session, shapes: tuple[str, ...], runs: int, device: str) -
 def sft(session: Session, model: str, runs: int) -> None:
     """Time supervised training beside TRL's SFTTrainer.
 
-    A real model, each side in its own process; writes sft.json.
+    Each side trains a real model in its own process; writes sft.json.
     """
     from flows.runtime.fetching import require_policy
     from slmsearch.extensions.bench.sft import run_sft
@@ -94,11 +93,10 @@ def scaling(session: Session, runs: int) -> None:
 @click.option("--layers", type=click.IntRange(min=0), default=4, show_default=True, help="Of each model; 0: as many as the real one.")
 @click.option("--device", type=click.Choice(["cuda", "cpu"]), default="cuda", help="cpu tries the check itself, with narrow models.")
 def gpu(session: Session, names: tuple[str, ...], layers: int, device: str) -> None:
-    """Try every GPU preset on this card.
+    """Try every GPU preset on this card with random weights.
 
-    Random weights, two updates, memory planned and measured; writes gpu.json.
-
-    Exit code 1 where a preset does not pass, 3 where there is no card.
+    Each preset makes two updates; the command compares planned with measured memory and writes gpu.json. Exit code 1 if a preset does not
+    pass, 3 if there is no GPU.
     """
     import tempfile
 
@@ -120,9 +118,8 @@ def gpu(session: Session, names: tuple[str, ...], layers: int, device: str) -> N
 def trees(session: Session, runs: int, layers: int, device: str) -> None:
     """Time updates over trees beside row by row.
 
-    Random weights of SmolLM2's shape; writes trees.json.
-
-    Exit code 1 where their log-probabilities differ, so that training would not use trees; 3 where there is no card.
+    Uses random weights of SmolLM2's shape; writes trees.json. Exit code 1 if the log-probabilities differ, so that training would not use
+    trees; 3 if there is no GPU.
     """
     from slmsearch.extensions.bench.gpu import require_card
     from slmsearch.extensions.bench.trees import run_trees
@@ -140,7 +137,7 @@ def trees(session: Session, runs: int, layers: int, device: str) -> None:
 def nightly(session: Session, series: int, nights: int, regressions: int) -> None:
     """Count false alarms of the nightly comparison.
 
-    Quiet series, and planted falls of 5 points that it finds; writes nightly.json.
+    Simulates quiet series, and series with planted falls of 5 points, and counts the falls it finds; writes nightly.json.
     """
     from slmsearch.extensions.bench.false_alarms import run_nightly
 
@@ -150,9 +147,9 @@ def nightly(session: Session, series: int, nights: int, regressions: int) -> Non
 @command(bench, "monitor")
 @click.option("--runs", type=click.IntRange(min=1), default=200, show_default=True, help="Healthy runs of each preset.")
 def monitor(session: Session, runs: int) -> None:
-    """Test the collapse monitor on simulated runs.
+    """Count false alarms of the collapse monitor.
 
-    Healthy runs and planted collapses of every preset; writes monitor.json.
+    Simulates healthy runs and planted collapses of every preset; writes monitor.json.
     """
     from flows.runtime.settings import load_config, preset_files
     from slmsearch.config import RunConfig
@@ -166,9 +163,9 @@ def monitor(session: Session, runs: int) -> None:
 @command(bench, "service")
 @click.option("--policy", help="As of `slmsearch serve searcher`.")
 def service(session: Session, policy: str | None) -> None:
-    """Load a served searcher, and break what it needs.
+    """Load a served searcher and watch its memory.
 
-    Watch its memory, send bad requests, kill its model process; writes service.json.
+    Also sends it bad requests and kills its model process; writes service.json.
     """
     from flows.runtime.settings import API_TOKEN
     from slmsearch.corpus.store import build_corpus, load_questions
@@ -186,10 +183,10 @@ def service(session: Session, policy: str | None) -> None:
 
 
 def load_presets(names: Sequence[str] = ()) -> "list[Preset]":
-    """Load the presets that are for a GPU and name a model of a known shape, by name or all.
+    """Load the GPU presets that name a model of a known shape: those named, or all.
 
     Raises:
-        ConfigError: there is none of a name, or it is not for a GPU.
+        ConfigError: no preset has a given name, or it is not for a GPU.
     """
     from flows.runtime.settings import load_config, preset_files
     from slmsearch.extensions.bench.gpu import PUBLISHED, Preset

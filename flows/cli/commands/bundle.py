@@ -1,4 +1,4 @@
-"""Commands about bundles: everything that a training needs on a machine without a network, and its results back."""
+"""Commands about bundles: carry a training to a machine without a network, and its results back."""
 
 import os
 from pathlib import Path
@@ -9,13 +9,13 @@ from flows.cli.session import FILE, FOLDER, Session, SettingsCommand, cli
 
 
 class BundleCommands(click.Group):
-    """`bundle import ARCHIVE`; without a command it writes a bundle."""
+    """Group `bundle`: `bundle import ARCHIVE`; without a command it runs `bundle write`."""
 
     usual = "write"
-    """The command that is meant where none is named."""
+    """Command that runs if none is named."""
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> "tuple[str | None, click.Command | None, list[str]]":
-        """See `click.Group.resolve_command`: what begins with an option is for `bundle write`."""
+        """Resolve a command (see `click.Group.resolve_command`); arguments that begin with an option go to `bundle write`."""
         return super().resolve_command(ctx, args if args[0] in self.commands else [self.usual, *args])
 
 
@@ -33,8 +33,8 @@ def bundle() -> None:
 def write(session: Session, target: Path, out: Path, max_mb: int | None) -> None:
     """Write a bundle: wheels, models, texts, settings, run.sh.
 
-    Carry the folder to the other machine and start ./run.sh there: it installs without a network, checks the card, trains, and leaves one
-    archive of results. torch is never carried. `slmsearch bundle` alone does the same.
+    Copy the folder to the other machine and start ./run.sh there: it installs without a network, checks the card, trains, and leaves one
+    archive of results. The bundle never contains torch. `slmsearch bundle` alone does the same.
     """
     from flows.runtime.settings import recordable
     from slmsearch.artifacts.directories import replaced_directory
@@ -64,7 +64,7 @@ def write(session: Session, target: Path, out: Path, max_mb: int | None) -> None
 def import_(session: Session, archive: Path) -> None:
     """Record a bundle's results in MLflow.
 
-    The run carries the machine that it ran on.
+    They become a run of the machine where the bundle ran.
     """
     import tempfile
 

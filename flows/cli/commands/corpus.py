@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 SHOWN_IDS = 5
-"""Failing rows named on the terminal; the rest are in the MLflow and Prefect tables of a flow run."""
+"""Failing rows named on the terminal; the MLflow and Prefect tables of a flow run hold the rest."""
 
 
 @command(cli, "setup")
@@ -53,9 +53,9 @@ def setup(session: Session, data_dir: str | None, skip_index: bool, sandbox_only
 @click.option("--seed", type=int, help="Seed of names, facts, wording and questions.")
 @click.option("--out", type=FOLDER, required=True, help="Folder to write to.")
 def world(session: Session, pages: int | None, seed: int | None, out: Path) -> None:
-    """Write a fictional encyclopedia with questions.
+    """Write a fictional encyclopedia and its questions.
 
-    Files: pages.jsonl and questions.jsonl.
+    The files are pages.jsonl and questions.jsonl.
     """
     from slmsearch.corpus.world import write_world
     from tasks.progress import Progress
@@ -74,7 +74,7 @@ def world(session: Session, pages: int | None, seed: int | None, out: Path) -> N
 def validate(session: Session) -> None:
     """Check pages and questions.
 
-    Exit code 1 if anything critical is found.
+    Exit code 1 if there is a critical finding.
     """
     report, skipped = checked_corpus(session.config)
     text = f"{render_findings(report.findings)}\ncorpus {report.digest}: {'valid' if report.ok else 'not valid'}"
@@ -83,14 +83,14 @@ def validate(session: Session) -> None:
 
 @cli.group()
 def index() -> None:
-    """Build index versions and look after them."""
+    """Build, check, copy and list index versions."""
 
 
 @command(index, "build")
 def index_build(session: Session) -> None:
-    """Build the index of the configured corpus.
+    """Build the index version of the configured corpus.
 
-    An index version that exists is found, not built again. It becomes the current one.
+    Reuses a version that exists, and makes it the current one.
     """
     from slmsearch.corpus.expectations import find_skipped
     from slmsearch.corpus.store import build_corpus
@@ -108,7 +108,7 @@ def index_build(session: Session) -> None:
 
 @command(index, "list")
 def index_list(session: Session) -> None:
-    """List index versions; the current one is marked."""
+    """List index versions and mark the current one."""
     from slmsearch.retrieval.versions import current_key, list_versions
 
     current = current_key(session.config.paths.index)
@@ -140,7 +140,7 @@ def search(session: Session, query: str, top_k: int | None, key: str | None, ran
 
 
 def checked_corpus(config: "RunConfig") -> "tuple[ValidationReport, list[dict[str, object]]]":
-    """Materialise and check the configured corpus; return the report, and all files that were not taken."""
+    """Materialise and check the configured corpus; return the report and all files that were skipped."""
     from slmsearch.corpus.expectations import find_skipped, validate_corpus
     from slmsearch.corpus.store import build_corpus
     from tasks.progress import Progress
@@ -179,7 +179,7 @@ def current_index(config: "RunConfig") -> str:
     """Return the key of the current index version.
 
     Raises:
-        IndexUnusableError: there is none.
+        IndexUnusableError: no version is current.
     """
     from slmsearch.errors import IndexUnusableError
     from slmsearch.retrieval.versions import current_key
@@ -204,9 +204,9 @@ def _configured_index(config: "RunConfig") -> str:
 @click.argument("keys", nargs=-1)
 @click.option("--all", "every", is_flag=True, help="All versions; default: the current one.")
 def verify(session: Session, keys: tuple[str, ...], every: bool) -> None:
-    """Check the files and the graph of versions.
+    """Check the files and the graph of index versions.
 
-    Files against their manifest, Chroma's graph against brute force. Exit code 1 if a version is damaged.
+    Compares files with their manifest and Chroma's graph with brute force. Exit code 1 if a version is damaged.
     """
     from slmsearch.errors import IndexUnusableError
     from slmsearch.retrieval.upkeep import verify_version
@@ -230,7 +230,7 @@ def verify(session: Session, keys: tuple[str, ...], every: bool) -> None:
 @command(index, "rollback")
 @click.argument("key", required=False)
 def rollback(session: Session, key: str | None) -> None:
-    """Go back to the version before, or to KEY."""
+    """Make the previous index version, or KEY, current."""
     from slmsearch.retrieval.upkeep import roll_back
 
     before, after = roll_back(session.config.paths.index, key)
@@ -241,9 +241,9 @@ def rollback(session: Session, key: str | None) -> None:
 @click.argument("url")
 @click.argument("key", required=False)
 def push(session: Session, url: str, key: str | None) -> None:
-    """Copy a version to URL, by default the current one.
+    """Copy an index version to URL.
 
-    URL is a folder, or what fsspec opens, such as s3://bucket/indexes.
+    KEY defaults to the current version. URL is a folder or an address that fsspec opens, such as s3://bucket/indexes.
     """
     from slmsearch.retrieval.upkeep import push_version
 
@@ -256,9 +256,9 @@ def push(session: Session, url: str, key: str | None) -> None:
 @click.argument("url")
 @click.argument("key")
 def pull(session: Session, url: str, key: str) -> None:
-    """Copy version KEY from URL and make it current.
+    """Copy index version KEY from URL, check it, use it.
 
-    The copy is checked first.
+    The copy becomes the current version.
     """
     from slmsearch.retrieval.upkeep import pull_version
     from slmsearch.retrieval.versions import set_current
@@ -273,12 +273,11 @@ def pull(session: Session, url: str, key: str) -> None:
 @option("--split", choices=["all", "train", "validation", "test"], default="all", help="Questions to search for.")
 @click.option("--limit", type=click.IntRange(min=0), default=0, help="Size of a random sample of them; 0 takes all.")
 def report(session: Session, split: str, limit: int) -> None:
-    """Measure where gold pages and sections are found.
+    """Measure where search finds gold pages and sections.
 
-    By BM25, by embeddings, and by both fused; logged to MLflow.
-
-    Of questions with several gold pages it also says how often all of them are found. Figures come by number of hops, source and kind of
-    question, each with the number of questions that it is of. Questions without an answer are left out and counted.
+    Compares BM25, embeddings, and both fused; logs to MLflow. For questions with several gold pages it also reports how often search finds
+    all of them. Figures come by number of hops, source and kind of question, each with its number of questions. Questions without an answer
+    are left out and counted.
     """
     from slmsearch.evaluate.retrieval import RETRIEVERS, measure_ranks, summarise_ranks
     from slmsearch.keys import content_key
@@ -310,7 +309,7 @@ def _shown(progress: Callable[[int, int], None], i: int, count: int, done: int) 
 
 
 def searched_corpus(config: "RunConfig", split: str, limit: int) -> "tuple[SearchIndex, list[Question], dict[str, int]]":
-    """Build or find the index of the configured corpus, open it, and choose questions; also say which were left out."""
+    """Build or find the index of the configured corpus, open it, and choose questions; also return the number left out by reason."""
     from slmsearch.corpus.store import build_corpus, load_questions
     from slmsearch.errors import CorpusError
     from slmsearch.evaluate.retrieval import choose_questions

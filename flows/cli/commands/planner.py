@@ -1,4 +1,4 @@
-"""Commands of the planner and of what comes after training: planner, export, infer."""
+"""Commands of the planner, and those used after training: planner, export, infer."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 @cli.group()
 def planner() -> None:
-    """Train a planner of maths problems.
+    """Train a planner that splits problems for a worker.
 
-    It splits problems for a frozen worker.
+    The worker is a frozen model.
     """
 
 
@@ -25,7 +25,7 @@ def planner() -> None:
 def sft(session: Session, out: Path) -> None:
     """Teach the policy's model to plan.
 
-    From gold plans, its own right ones, or a set of plans (planner.sft.source).
+    Examples are gold plans, the model's own right plans, or a set of plans (planner.sft.source).
     """
     from flows.cli.commands.learning import taught
     from slmsearch.environments.registry import environment_of
@@ -37,7 +37,7 @@ def sft(session: Session, out: Path) -> None:
 
 @cli.group()
 def export() -> None:
-    """Merge a trained adapter, save it, send it to the Hub."""
+    """Merge an adapter into its base, or send it to the Hub."""
 
 
 _adapter = click.option(
@@ -57,9 +57,9 @@ _card = click.option(
 @option("--dtype", choices=["float32", "bfloat16", "float16"], default="float32", help="Of the weights.")
 @_card
 def export_merge(session: Session, adapter_path: Path, out: Path, dtype: str, model_card: Path | None) -> None:
-    """Merge an adapter into its base.
+    """Merge an adapter into its base and save the model.
 
-    It reports how far the merged log-probabilities are from those of base and adapter.
+    Reports how far the merged log-probabilities are from those of base and adapter.
     """
     from slmsearch.training.export import MAX_DIFFERENCE, merge
 
@@ -80,7 +80,10 @@ def export_merge(session: Session, adapter_path: Path, out: Path, dtype: str, mo
 def export_push(
     session: Session, adapter_path: Path, repo_name: str, local_save_path: Path | None, model_card: Path | None, **flags: bool
 ) -> None:
-    """Send an adapter, or the merged model, to the Hub. The token comes from HF_TOKEN and from nowhere else."""
+    """Send an adapter, or the merged model, to the Hub.
+
+    The token comes from HF_TOKEN only.
+    """
     import tempfile
 
     from flows.runtime.settings import read_environment
@@ -117,9 +120,9 @@ def export_push(
 def infer(
     session: Session, questions: tuple[str, ...], environment: str | None, max_tokens: int | None, temperature: float, **server: str
 ) -> None:
-    """Ask a model that a server has.
+    """Ask a served model one question.
 
-    A planner's plan is solved by the configured worker; a searcher searches the configured corpus.
+    It plans and the configured worker solves, or it searches the configured corpus.
     """
     from pydantic import SecretStr
 
@@ -143,7 +146,7 @@ def infer(
 
 
 def transcribe(episode: "Episode") -> str:
-    """Write an episode as lines: what the model wrote, what tools or the worker answered."""
+    """Return the lines of an episode: messages of the model, and results of tools or the worker."""
     lines = []
     for turn in episode.turns:
         if turn.text:
@@ -156,7 +159,7 @@ def transcribe(episode: "Episode") -> str:
 
 
 def make_card(adapter: Path, name: str, config: "RunConfig", own: Path | None, merged: bool) -> str:
-    """Return the user's model card, or one made from the run that left this adapter."""
+    """Return the user's model card, or one written from the run that trained this adapter."""
     from slmsearch.training.export import find_base, find_run, write_card
 
     base = find_base(adapter)

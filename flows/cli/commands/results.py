@@ -1,4 +1,4 @@
-"""Commands about what runs left: report, plot, lineage, reproduce, the champion, nights."""
+"""Commands about results of runs: report, plot, lineage, reproduce, the champion, nights."""
 
 from collections.abc import Iterable
 from dataclasses import asdict
@@ -28,7 +28,7 @@ TOLD = {
     "version": ("aliases", "run"),
     "run": ("stage", "status"),
 }
-"""Facts shown of each kind; `--json` has them all."""
+"""Facts shown of each kind; `--json` has all of them."""
 MAX_CHARS = 70
 
 
@@ -38,13 +38,11 @@ MAX_CHARS = 70
 @click.option("--episodes", type=click.IntRange(min=0), help="Episodes that can be browsed at most; default 1000.")
 @click.option("--figure", type=FILE, metavar="FILE.png", help="Draw the training curves instead, as .png or .svg.")
 def report(session: Session, runs: tuple[str, ...], output: Path | None, episodes: int | None, figure: Path | None) -> None:
-    """Write one page of a run, or of several.
+    """Make one page of a run, or of several side by side.
 
-    Several stand side by side. The page opens without a network.
-
-    RUN is an MLflow run id (or its beginning), the name of a flow run, or `latest`. The page is also stored in the runs' artifacts in
-    MLflow. --figure draws reward, right answers, tool calls, entropy, KL and held-out reward over the training as a picture, those of
-    several runs in the same axes, and makes no page.
+    The page opens without a network. RUN is an MLflow run id (or its beginning), the name of a flow run, or `latest`. The page is also
+    stored in the runs' artifacts in MLflow. --figure draws reward, right answers, tool calls, entropy, KL and held-out reward over the
+    training as a picture, with several runs in the same axes, and makes no page.
     """
     from flows.runtime.links import short_path
     from tasks.runs import make_figure, make_page
@@ -64,14 +62,12 @@ def report(session: Session, runs: tuple[str, ...], output: Path | None, episode
 
 @command(cli, "lineage")
 @click.argument("target")
-@click.option("--verify", "again", is_flag=True, help="Hash every stored content again and name what changed; exit code 1 if anything did.")
+@click.option("--verify", "again", is_flag=True, help="Hash all stored content again, name changes; exit code 1 if any.")
 def lineage(session: Session, target: str, again: bool) -> None:
-    """Show what TARGET was made from, and what from it.
+    """Show the recorded inputs and outputs of TARGET.
 
-    What was not recorded is named as a gap.
-
-    TARGET is an adapter's directory, name/version, models:/name@alias, a content key of an index version, evaluation or training run, or
-    an MLflow run id.
+    Names everything TARGET was made from and everything made from it. TARGET is an adapter's directory, name/version, models:/name@alias, a
+    content key of an index version, evaluation or training run, or an MLflow run id.
     """
     from tasks.lineage import trace
 
@@ -81,10 +77,10 @@ def lineage(session: Session, target: str, again: bool) -> None:
 
 @command(cli, "corrections")
 def corrections(session: Session) -> None:
-    """List people's feedback on answers, and its effect.
+    """List feedback on the service's answers.
 
-    A correct answer is a question for the next `slmsearch learn`: accepted if the answer stands in its section, the question finds that
-    page, and no other question asks the same.
+    Also shows how it was used. A correct answer becomes a question for the next `slmsearch learn`: it is accepted if the answer stands in
+    its section, the question finds that page, and no other question asks the same.
     """
     from slmsearch.serving.api.feedback import FeedbackLog
     from tasks.learn import corrections_learnt
@@ -104,9 +100,9 @@ def corrections(session: Session) -> None:
 @click.argument("version")
 @click.option("--out", type=FOLDER, help="Where to run it; default: a new folder, removed when equal.")
 def reproduce(session: Session, version: str, out: Path | None) -> None:
-    """Run again what made a model version, and compare.
+    """Repeat the run of a model version and compare.
 
-    The flow runs from its recorded settings in a data directory of its own.
+    Runs the flow with its recorded settings in a data directory of its own.
     """
     from flows.ops.reproduce import render_comparison, reproduce_version
 
@@ -115,7 +111,7 @@ def reproduce(session: Session, version: str, out: Path | None) -> None:
 
 
 def render_feedback(given: "Feedback", state: str | None) -> str:
-    """Render what was said of one answer, and what became of it."""
+    """Render the feedback on one answer and its use."""
     when = datetime.fromtimestamp(given.created, UTC).strftime("%Y-%m-%d %H:%M UTC")
     rows = [("answered", given.answer or "nothing"), ("correct", given.correct_answer), ("source", given.source), ("learnt", state)]
     lines = [f"  {name:<8}  {one_line(text)}" for name, text in rows if text]
@@ -157,9 +153,9 @@ def _verified(verified: "Verified") -> str:
 @click.argument("version")
 @click.option("--reason", required=True, help="Why; recorded with the version.")
 def promote(session: Session, version: str, reason: str) -> None:
-    """Make VERSION the champion.
+    """Make VERSION the champion, by hand.
 
-    VERSION is a number, or name/number. No comparison is asked.
+    VERSION is a number, or name/number. Comparisons are ignored.
     """
     from tasks.promotion import promote_by_hand
 
@@ -172,7 +168,7 @@ def promote(session: Session, version: str, reason: str) -> None:
 @command(cli, "rollback")
 @click.option("--reason", required=True, help="Why; recorded with both versions.")
 def rollback(session: Session, reason: str) -> None:
-    """Make the champion before this one champion again."""
+    """Make the previous champion the champion again."""
     from tasks.promotion import roll_back_by_hand
 
     event = roll_back_by_hand(session.config, reason)
@@ -180,12 +176,12 @@ def rollback(session: Session, reason: str) -> None:
 
 
 @command(cli, "nights")
-@click.option("--accept", metavar="NIGHT", help="Take a regressed night (or its beginning) as the new state of things.")
+@click.option("--accept", metavar="NIGHT", help="Accept a regressed night, by its name or beginning, as reference.")
 @click.option("--reason", help="Why; recorded with the night.")
 def nights(session: Session, accept: str | None, reason: str | None) -> None:
-    """List nightly evaluations, newest first.
+    """List the nightly evaluations, newest first.
 
-    State, scores, and what fell.
+    Shows state, scores, and what fell.
     """
     from slmsearch.evaluate.nights import load_nights
     from slmsearch.report.night_tables import nights_table

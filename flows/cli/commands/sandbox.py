@@ -17,9 +17,9 @@ PARTS = ("escapes", "tools", "scripted")
 
 @cli.group("sandbox")
 def sandbox() -> None:
-    """Run programs that the searcher wrote, isolated.
+    """Run programs of the searcher in an isolated sandbox.
 
-    Setting: `searcher.programs`.
+    See the setting `searcher.programs`.
     """
 
 
@@ -27,9 +27,9 @@ def sandbox() -> None:
 @click.option("--foreground", is_flag=True, help="Serve in this process until Ctrl-C.")
 @click.option("--from-stdin", is_flag=True, hidden=True, help="Take the settings from standard input.")
 def up(session: Session, foreground: bool, from_stdin: bool) -> None:
-    """Start the sandbox server in the background.
+    """Start the sandbox server and wait until it answers.
 
-    The command returns when the server answers.
+    It runs in the background.
     """
     from flows.ops.sandbox import read_settings, serve_here, start_sandbox
 
@@ -53,11 +53,10 @@ def down(session: Session) -> None:
 @command(sandbox, "test")
 @click.option("--only", "parts", type=click.Choice(PARTS), multiple=True, help="Default: all three.")
 def test(session: Session, parts: tuple[str, ...]) -> None:
-    """Try to break out, then check a live server.
+    """Test the sandbox's isolation, tools and embedder.
 
-    Tools and embedder are called through it. Exit code 1 if anything does not hold.
-
-    Every escape is also tried without the layers that stop it, where it must succeed.
+    Tries every escape, also without the layers that stop it, where it must succeed; then checks tools and embedder through a live server.
+    Exit code 1 if a check fails.
     """
     result: dict[str, object] = {}
     texts, passed = [], True
@@ -85,7 +84,7 @@ def run_escapes(session: Session) -> "SuiteResult":
 
 
 def check_corpus_tools(session: Session) -> "list[SandboxFinding]":
-    """Check the configured corpus, or a small world, through the server that is up, or one of its own."""
+    """Check the configured corpus, or a small world, through the running server or one started for the check."""
     from flows.ops.sandbox import small_world, some_sandbox
     from slmsearch.environments.searcher.indexed_corpus import open_indexed_corpus
     from slmsearch.extensions.sandbox.checks import check_tools

@@ -1,4 +1,4 @@
-"""`slmsearch ops doctor`: what is wrong with an installation, each with its remedy in one line.
+"""`slmsearch ops doctor`: problems of an installation, each with its remedy in one line.
 
-`collect.py` collects facts and does what is safe, `checks.py` judges.
+`collect.py` collects facts and removes leftovers, `checks.py` judges.
 """

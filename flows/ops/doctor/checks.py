@@ -1,4 +1,4 @@
-"""What is looked at, as plain data, and its checks, each a generator of what it finds wrong: every one can be tried on facts made up."""
+"""Facts as plain data, and the checks of them: each check is a generator of findings and can be tried on made-up facts."""
 
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -20,35 +20,35 @@ Severity = Literal["error", "warning"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something wrong."""
+    """A problem of the installation."""
 
     check: str
     severity: Severity
-    """`error`: a run will fail or somebody else can get in. `warning`: it may."""
+    """Severity. `error`: a run will fail or another user can get in. `warning`: it may."""
     message: str
     remedy: str
-    """What to do, one line."""
+    """Remedy, one line."""
 
     def describe(self) -> str:
-        """Say it in one line."""
+        """Describe the problem in one line."""
         return f"{self.message}; {self.remedy}"
 
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """A socket on which a server of ours waits."""
+    """A socket on which a server of this project listens."""
 
     service: Literal["prefect", "mlflow", "chroma", "model"]
     host: str
     port: int
     pid: int
     guarded: bool
-    """Whether it asks who is there."""
+    """True if the server asks for a password."""
 
 
 @dataclass(frozen=True, slots=True)
 class WatchedRuns:
-    """An automation that waits for an event and acts when it does not come."""
+    """An automation that waits for an event and acts if it does not come."""
 
     name: str
     expect: tuple[str, ...]
@@ -58,56 +58,56 @@ class WatchedRuns:
 
 @dataclass(frozen=True, slots=True)
 class PrefectFacts:
-    """What a Prefect API says of itself."""
+    """Answers of a Prefect API about itself."""
 
     url: str
     paused: bool | None = None
-    """Whether the work pool is paused; None where it is missing."""
+    """True if the work pool is paused; None if it is missing."""
     online_workers: int = 0
-    """Of the pool."""
+    """Number of online workers of the pool."""
     taken_slots: Mapping[str, int] = field(default_factory=dict)
-    """Of each global concurrency limit."""
+    """Taken slots of each global concurrency limit."""
     watches: tuple[WatchedRuns, ...] = ()
     live_runs: int = 0
-    """Flow runs that run."""
+    """Number of flow runs that are running."""
     scheduled: int = 0
-    """Deployments of the project."""
+    """Number of scheduled deployments of the project."""
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Everything that is looked at."""
+    """All facts that the checks read."""
 
     packages: Mapping[str, str] = field(default_factory=dict)
-    """Installed, by normalised name."""
+    """Installed versions, by normalised name."""
     environment: Mapping[str, str] = field(default_factory=dict)
     free_bytes: Mapping[str, int] = field(default_factory=dict)
-    """By directory."""
+    """Free space, by directory."""
     unwritable: tuple[str, ...] = ()
     entered_by_others: tuple[str, ...] = ()
     """Data directories that other users of the machine may read."""
     listeners: tuple[Listener, ...] = ()
     prefect: PrefectFacts | None = None
-    """None: no API answers."""
+    """Facts of Prefect; None if no API answers."""
     chroma_server: tuple[str, str] | None = None
-    """Address and version of the configured Chroma server; the version is empty where it does not answer."""
+    """Address and version of the configured Chroma server; the version is empty if it does not answer."""
     abandoned: tuple[Path, ...] = ()
-    """Temporary files and directories whose writer is gone."""
+    """Temporary files and directories whose writer has ended."""
     dead_records: tuple[Path, ...] = ()
-    """Files that say a server runs which does not."""
+    """Records of servers that do not run."""
     orphans: int = 0
-    """MLflow runs that show as running on this machine and whose process is gone."""
+    """MLflow runs that show as running on this machine and whose process has ended."""
     damaged: tuple[str, ...] = ()
-    """What could not be looked at, and why."""
+    """Facts that could not be collected, and why."""
 
 
 Found = Iterator[Finding]
 BAD_PAIRS = tomllib.loads(Path(__file__).with_name("bad_pairs.toml").read_text(encoding="utf-8"))["pairs"]
 LITTLE_BYTES = 1 << 30
-"""Less free than this: the next checkpoint or index may not fit."""
+"""Free space below which the next checkpoint or index may not fit."""
 SOME_BYTES = 5 << 30
 DEFAULT_HEARTBEAT_S = 180.0
-"""Prefect's own, where nothing is set."""
+"""Prefect's own default."""
 LEASES = "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE"
 CLOSE_SERVER = {
     "prefect": "bind it to 127.0.0.1, or set PREFECT_SERVER_API_AUTH_STRING and PREFECT_API_AUTH_STRING",
@@ -119,11 +119,11 @@ OPENING_VARIABLES = {
     "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": ("lets a model run code when it is loaded", "set it to false, or unset it"),
     "PREFECT_RUNNER_AUTO_INSTALL_DEPENDENCIES": ("lets a deployment rewrite this environment", "unset it"),
 }
-"""Variables that open what should be closed -> how, and the remedy."""
+"""Environment variables that open a closed service -> how, and the remedy."""
 
 
 def check_pairs(facts: Facts) -> Found:
-    """Find versions that are known to break, alone or each other."""
+    """Find package versions that are known to break, alone or with each other."""
     for pair in BAD_PAIRS:
         both = [_within(facts, Requirement(pair[name])) for name in ("package", "beside") if name in pair]
         if None not in both:
@@ -177,7 +177,7 @@ def check_environment(facts: Facts) -> Found:
 
 
 def check_pools(facts: Facts) -> Found:
-    """Find the work pool missing, paused or without a worker, where deployments wait for it."""
+    """Find a work pool that is missing, paused or without a worker although deployments wait for it."""
     api = facts.prefect
     if api is None or not api.scheduled:
         return
@@ -192,7 +192,7 @@ def check_pools(facts: Facts) -> Found:
 
 
 def check_limits(facts: Facts) -> Found:
-    """Find device limits that are taken by nobody; the next run makes a missing one, and sets every one to one slot."""
+    """Find device limits whose slot no process holds; the next run makes a missing limit, and sets every limit to one slot."""
     api = facts.prefect
     if api is None or api.live_runs:
         return
@@ -204,7 +204,7 @@ def check_limits(facts: Facts) -> Found:
 
 
 def check_automations(facts: Facts) -> Found:
-    """Find automations that crash healthy runs, or that sleep."""
+    """Find automations that crash healthy runs, or that are disabled."""
     api = facts.prefect
     if api is None:
         return
@@ -228,7 +228,7 @@ def _expects_heartbeat(name: str) -> bool:
 
 
 def check_disk(facts: Facts) -> Found:
-    """Check that there is room and that it may be written to."""
+    """Check that the disk has room and that directories are writable."""
     for directory, free in facts.free_bytes.items():
         if free < SOME_BYTES:
             message, remedy = (
@@ -244,7 +244,7 @@ def check_disk(facts: Facts) -> Found:
 
 
 def check_leftovers(facts: Facts) -> Found:
-    """Find what killed processes left behind."""
+    """Find leftovers of killed processes."""
     if facts.abandoned:
         message = f"{len(facts.abandoned)} half-written things whose writers are gone, such as {facts.abandoned[0]}"
         yield Finding("leftovers", "warning", message, "slmsearch ops doctor --fix removes them")
@@ -270,17 +270,17 @@ CHECKS = (
     check_leftovers,
 )
 MARKS: dict[Severity, str] = {"error": "ERROR  ", "warning": "warning"}
-"""By severity, the worst first."""
+"""Order of severities, the worst first."""
 
 
 def examine(facts: Facts) -> list[Finding]:
-    """Return everything that is wrong, the worst first."""
+    """Return all findings, the worst first."""
     found = [finding for check in CHECKS for finding in check(facts)]
     return sorted(found, key=lambda finding: list(MARKS).index(finding.severity))
 
 
 def render(findings: list[Finding], done: list[str]) -> str:
-    """Render findings and what was done about them."""
+    """Render findings and the fixes that were applied."""
     rows = [f"{MARKS[finding.severity]}  {finding.check}: {finding.describe()}" for finding in findings]
     errors, warnings = (sum(finding.severity == severity for finding in findings) for severity in ("error", "warning"))
     verdict = f"{len(CHECKS)} checks: {errors} errors, {warnings} warnings"

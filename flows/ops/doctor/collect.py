@@ -1,4 +1,4 @@
-"""Collecting the facts, and what `--fix` does: only what loses nothing. What cannot be looked at is itself a fact."""
+"""Collection of the facts, and `--fix`, which does only what loses no data. A failed look is itself a fact."""
 
 import importlib.metadata
 import os
@@ -33,7 +33,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "chroma": ("chroma run", "chromadb.app"),
     "model": ("ollama serve", "llama_cpp.server", "llama-server", "vllm serve", "vllm.entrypoints"),
 }
-"""What the command line of each kind of server holds."""
+"""Text in the command line of each kind of server."""
 
 
 def look(config: RunConfig) -> Facts:
@@ -65,7 +65,7 @@ def _existing(path: Path) -> Path:
 
 
 def _listeners(damaged: list[str]) -> Iterator[Listener]:
-    """Find servers of ours by their command lines, and where they listen."""
+    """Find this project's servers by their command lines, and the addresses on which they listen."""
     try:
         connections = psutil.net_connections(kind="inet")
     except (psutil.Error, OSError) as error:
@@ -86,7 +86,7 @@ def _listeners(damaged: list[str]) -> Iterator[Listener]:
 
 
 def _prefect(paths: PathsConfig, environment: Mapping[str, str], damaged: list[str]) -> PrefectFacts | None:
-    """Ask the Prefect API that a run would use; None where none answers."""
+    """Ask the Prefect API that a run would use; None if none answers."""
     up = find_up(paths)
     address = (up.api if up else environment.get("PREFECT_API_URL", "")).rstrip("/")
     if not address or not answers(f"{address}/health", elsewhere=True):
@@ -142,7 +142,7 @@ def _orphans(config: RunConfig, damaged: list[str]) -> int:
 
 
 def remove_leftovers(facts: Facts, config: RunConfig) -> list[str]:
-    """Do what loses nothing about what killed processes left behind; return what was done, one line each."""
+    """Remove leftovers of killed processes without losing data; return one line for each."""
     homes = dict.fromkeys(path.parent for path in facts.abandoned)
     done = [f"removed {home / name}" for home in homes for name in remove_abandoned(home)]
     for path in facts.dead_records:

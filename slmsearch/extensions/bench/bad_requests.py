@@ -1,4 +1,4 @@
-"""Requests that a service must refuse or answer, and never fail at: made from its OpenAPI schema, the same for the same seed."""
+"""Requests that a service must refuse or answer without a failure: made from its OpenAPI schema, the same for the same seed."""
 
 import json
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ class BadRequest:
 
 
 class BadRequests:
-    """Makes requests, each wrong in one way at least, but for questions of odd characters."""
+    """Generator of requests, each wrong in at least one way, except for questions of odd characters."""
 
     def __init__(self, openapi: Schema, token: str, seed: int) -> None:
         """Take the schema of a service and its token, which is put in odd places, where a log might repeat it."""
@@ -61,7 +61,7 @@ class BadRequests:
         return json.dumps(value, ensure_ascii=self._rng.random() < 0.5).encode("utf-8", "surrogatepass")
 
     def _break(self, schema: Schema) -> dict[str, Any]:
-        """Make an object of which a field that must be there is missing, or of a type that no field has."""
+        """Make an object without a required field, or with a type that no field has."""
         value = self._fill_object(schema, schema)
         value.pop(name := self._rng.choice(schema["required"]))
         return value if self._rng.random() < 0.3 else {**value, name: {"unforeseen": self._rng.choice((*ODD, self._token))}}
@@ -71,7 +71,7 @@ class BadRequests:
         return {name: self._fill(part, root) for name, part in schema["properties"].items() if name in required or self._rng.random() < 0.5}
 
     def _fill(self, schema: Schema, root: Schema) -> Any:
-        """Make a value as the schema says, or now and then another."""
+        """Make a value as the schema requires, or now and then another."""
         if self._rng.random() < 0.2:
             return self._rng.choice((*ODD, self._token))
         if "$ref" in schema:

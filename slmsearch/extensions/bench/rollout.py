@@ -50,11 +50,11 @@ from slmsearch.training.training_run import load_trainable
 
 PEER_MICRO_BATCHES = {"demo": (64, 16), "long": (8, 2), "real": (8, 4)}
 MICRO_BATCHES_ON_A_CARD = {"demo": (64, 16), "long": (8, 2), "real": (64, 16)}
-"""Episodes per forward pass that the peer is tried with; the fastest is measured."""
+"""Episodes per forward pass that are tried with the peer; the fastest is measured."""
 ON_A_CARD = {"policy.dtype": "bfloat16", "train.questions_per_step": 32}
-"""The real shape there: 256 episodes at once."""
+"""Size of the real shape on a card: 256 episodes at once."""
 CONTINUOUS = ("demo", "long")
-"""Shapes whose first turns transformers' continuous batching writes, too."""
+"""Shapes whose first turns transformers' continuous batching also generates."""
 PAGE_TOKENS = 16
 OTHER, WARM_UP = "other", "warm-up"
 """Phases of the card beside the rollouts and updates that are measured."""
@@ -90,14 +90,14 @@ CARD = {
 
 
 class Times(NamedTuple):
-    """What one step took."""
+    """Times of one step."""
 
     rollout_s: float
     step_s: float
 
 
 class Stopwatch(TrainerCallback):
-    """Takes the time of a trainer's last step, and of what it called in it to generate; tells a watch of the card of both."""
+    """Timer of a trainer's last step, and of its generation; reports both to a watch of the card."""
 
     def __init__(self, side: str = "", card: CardWatch | None = None) -> None:
         """Begin at 0."""
@@ -105,7 +105,7 @@ class Stopwatch(TrainerCallback):
         self._rollout_s = self._started = self._step_s = 0.0
 
     def take_step(self, trainer: Any) -> Times:
-        """Let a trainer that takes one step take it."""
+        """Run one step of a trainer that takes one."""
         generate = trainer._generate
 
         def timed(prompts: Any) -> Any:

@@ -1,4 +1,4 @@
-"""`slmsearch bench scaling`: what a GRPO step costs by the size of a group and the length of its episodes.
+"""`slmsearch bench scaling`: time of a GRPO step by the size of a group and the length of its episodes.
 
 One question, the model of the long shape; half of an episode is a prompt that its group shares, the rest are turns and results that no
 other episode has. A first step of each is not counted.
@@ -18,7 +18,7 @@ from slmsearch.extensions.bench.shapes import BenchShape, LongToolbox, filler, l
 GROUPS, LENGTHS = (4, 8, 16, 32), (256, 512, 1024, 2048, 4096)
 TURNS, CALL_TOKENS, TOKENS_PER_WORD = 4, 15, 1.55
 SECONDS = (0.05, 0.1, 0.2, 0.5, 1, 2, 5)
-"""Marked in the figure."""
+"""Point that the figure marks."""
 COLUMNS = {
     "group": "{group}",
     "tokens of an episode": "{tokens:.0f}",
@@ -29,7 +29,7 @@ COLUMNS = {
 
 
 def run_scaling(runs: int, say: Say, figure: Path) -> Result:
-    """Measure so many steps of every group and length; the figure is drawn to a file."""
+    """Measure `runs` steps of every group and length; draw the figure to a file."""
     found = list[dict[str, float]]()
     with TemporaryDirectory(prefix="slmsearch-bench-") as directory:
         base = long_shape(Path(directory) / "long")
@@ -44,7 +44,7 @@ def run_scaling(runs: int, say: Say, figure: Path) -> Result:
 
 
 def resize(base: BenchShape, group: int, length: int) -> BenchShape:
-    """Make episodes of about so many tokens, in one group of that size."""
+    """Make episodes of about `length` tokens, in one group of the given size."""
     turns = TURNS if length > LENGTHS[0] else TURNS // 2
     words = int((length / 2 / turns - CALL_TOKENS) / TOKENS_PER_WORD)
     asked = f"{filler('prompt', int(length / 2 / TOKENS_PER_WORD))} Who built the mill of Norwick?"

@@ -1,4 +1,4 @@
-"""`slmsearch bench service`: a served searcher under load, before bad requests, and when its model process is killed.
+"""`slmsearch bench service`: a served searcher under load, with bad requests, and when its model process is killed.
 
 The process is the one of `slmsearch serve searcher`, on a port and with a token of its own; it records no traces. Its clients are threads
 of this process, which shares the machine with it. Five parts follow each other: questions one at a time, and from `CLIENTS` clients at
@@ -35,13 +35,13 @@ from slmsearch.processes.child import ChildProcess, ProcessSettings
 from slmsearch.processes.ports import free_port
 
 ALONE, TOGETHER, LONG, BAD, KILLED = 40, 200, 2000, 1000, 200
-"""Questions of each part or round, and bad requests."""
+"""Number of questions of each part or round, and of bad requests."""
 ROUNDS = 5
 CLIENTS = 16
 START_SECONDS = 600.0
-"""Time until it must be ready, the build of an index included."""
+"""Time limit for the service to be ready, the build of an index included."""
 SLACK_SECONDS = 5.0
-"""A reply that comes so long after the deadline, or never, counts as a hang."""
+"""Time after the deadline at which a missing reply counts as a hang."""
 SAMPLE_SECONDS = 0.2
 HANGS, NO_REPLY = "hangs", "no_reply"
 FIGURES = {"p50, s": "{p50_s:.2f}", "p95, s": "{p95_s:.2f}", "p99, s": "{p99_s:.2f}", "questions/s": "{questions_per_s:.2f}"}
@@ -56,21 +56,21 @@ NOTES = (
 
 @dataclass(frozen=True, slots=True)
 class ServedReply:
-    """What came of a request; times are of `time.monotonic`."""
+    """Result of a request; times are of `time.monotonic`."""
 
     sent: float
     ended: float
     status: str
-    """Of HTTP, or `HANGS`, or `NO_REPLY`."""
+    """HTTP status, or `HANGS`, or `NO_REPLY`."""
     retryable: bool = False
-    """It is a 503 that says when to come again."""
+    """True for a 503 with a retry time."""
 
 
 class ServiceTarget:
-    """The service that is measured."""
+    """The measured service."""
 
     def __init__(self, flags: Sequence[str], token_variable: str, deadline_s: float, log: Path) -> None:
-        """Start it, as `run_service` is told."""
+        """Start it with the arguments of `run_service`."""
         self.token, self.log, port = secrets.token_hex(16), log, free_port()
         self._origin, self._started = f"http://127.0.0.1:{port}", time.monotonic()
         command = ["-m", "flows", "serve", "searcher", "--json", "--port", str(port), *flags]
@@ -102,7 +102,7 @@ class ServiceTarget:
         return self._send("POST", "/v1/chat/completions", json={"messages": [{"role": "user", "content": question}]})
 
     def send(self, request: BadRequest) -> ServedReply:
-        """Send a request as it is."""
+        """Send a request unchanged."""
         return self._send(request.method, request.path, content=request.content, headers=dict(request.headers))
 
     def _send(self, method: str, path: str, **request: Any) -> ServedReply:
@@ -125,7 +125,7 @@ class ServiceTarget:
         return float(total / 2**20)
 
     def kill_player(self) -> float:
-        """Kill the process that plays, the oldest of its children; return when."""
+        """Kill the process that plays, the oldest of its children; return the time."""
         min(psutil.Process(self._child.pid).children(), key=lambda child: (child.create_time(), child.pid)).kill()
         return time.monotonic()
 
@@ -233,7 +233,7 @@ def _sum_up(kills: Sequence[tuple[list[ServedReply], float | None]]) -> dict[str
 
 
 def measure_speed(replies: Sequence[ServedReply]) -> float:
-    """Give the questions a second of one part or round.
+    """Return the questions a second of one part or round.
 
     Raises:
         ServiceError: nothing was answered.
@@ -245,7 +245,7 @@ def measure_speed(replies: Sequence[ServedReply]) -> float:
 
 
 def summarise(rounds: Sequence[Sequence[ServedReply]]) -> dict[str, Any]:
-    """Give number, failures and seconds of all rounds of a part, and the median of their speeds.
+    """Return number, failures and seconds of all rounds of a part, and the median of their speeds.
 
     Raises:
         ServiceError: nothing was answered in one of them.

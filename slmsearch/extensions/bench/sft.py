@@ -32,22 +32,22 @@ from slmsearch.errors import TrainingError
 from slmsearch.extensions.bench.result import Result, Say, tabulate, take_turns
 
 EPISODES = 8
-"""Demonstrations of an update."""
+"""Number of demonstrations of an update."""
 PEER_BATCH = 4
-"""Episodes that TRL puts through the model together."""
+"""Episodes in one forward pass of TRL."""
 TOKENS = 2048
-"""Nodes of a tree that ours puts through the model."""
+"""Tree nodes in one forward pass of this project's trainer."""
 LEARNING_RATE = 1e-4
 LIMIT_ROUNDS = 5
-"""Times that the linear layers alone are timed."""
+"""Number of timings of the linear layers alone."""
 SIDES = ("slmsearch", "trl")
 COLUMNS = {"": "{side}", "tokens/s": "{tokens_per_s:.0f}", "tokens per CPU s": "{tokens_per_cpu_s:.0f}", "peak, GiB": "{peak_rss_gib:.2f}"}
 Episodes = list[tuple[list[int], list[int]]]
-"""Ids and labels."""
+"""Token ids and labels."""
 
 
 def run_sft(config: RunConfig, runs: int, say: Say) -> Result:
-    """Measure both sides; of the configuration `policy`, `train.lora` and the seed of `sft` are taken.
+    """Measure both sides; the configuration gives `policy`, `train.lora` and the seed of `sft`.
 
     Raises:
         TrainingError: a side ended early.

@@ -47,7 +47,7 @@ WORDS = ("mill", "river", "tower", "of", "the", "old", "north", "gate", "stone",
 
 @dataclass(frozen=True, slots=True)
 class BenchShape:
-    """What is played, with which model."""
+    """Questions, episodes and model of a measurement."""
 
     name: str
     config: RunConfig
@@ -57,7 +57,7 @@ class BenchShape:
 
     @property
     def episodes(self) -> int:
-        """Episodes of a step."""
+        """Return the number of episodes of a step."""
         return self.config.train.questions_per_step * self.config.train.group_size
 
 
@@ -88,7 +88,7 @@ def long_shape(directory: Path) -> BenchShape:
 
 
 class LongToolbox(Toolbox):
-    """Answers every call with so many words that depend on its argument."""
+    """Toolbox that answers every call with a fixed number of words that depend on its argument."""
 
     def __init__(self, words: int = RESULT_WORDS) -> None:
         self.words = words
@@ -100,7 +100,7 @@ class LongToolbox(Toolbox):
 
 
 def filler(seed: str, words: int) -> str:
-    """Write so many words, every third with a number; the same seed gives the same ones."""
+    """Write this number of words, every third with a number; the same seed gives the same ones."""
     chance = random.Random(seed)
     return " ".join(f"{chance.choice(WORDS)} {chance.randrange(1000, 9999)}" if k % 3 == 0 else chance.choice(WORDS) for k in range(words))
 

@@ -1,4 +1,4 @@
-"""Updates over trees beside row-wise ones: how far they are apart on the batch of a measured step, and how long each takes on a device."""
+"""Updates over trees beside row-wise ones: their differences on the batch of a measured step, and the time of each on a device."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -29,12 +29,12 @@ COMPARED_TOKENS, COMPARED_OF_A_LARGE_MODEL, LARGE = 24_000, 4_000, 50_000_000
 
 MODEL = "smollm2-135m-instruct"
 GROUPS, GROUP, GROUP_ON_CPU, OPENING, TURNS, TURN = 2, 8, 3, 160, 5, 96
-"""Of the timed batch: groups, episodes of each, fewer on a CPU, tokens of an opening, turns of an episode with results, tokens of one."""
+"""Sizes of the timed batch: groups, episodes of each, fewer on a CPU, tokens of an opening, turns with results, tokens of one."""
 COLUMNS = {"": "{side}", "update, s": "{seconds:.2f}", "tokens a second": "{rate:.0f}", "peak, GiB": "{peak_gib}"}
 
 
 class _Scorer(SearchTrainer):
-    """What scoring needs of a trainer."""
+    """Attributes of a trainer that scoring needs."""
 
     def __init__(self, temperature: float) -> None:
         accelerator = SimpleNamespace(autocast=torch.enable_grad, is_main_process=True)

@@ -1,1 +1,1 @@
-"""Isolated execution of programs that a model wrote. Nothing outside this package runs a model's text."""
+"""Isolated execution of programs that a model wrote. Only this package runs a model's text."""

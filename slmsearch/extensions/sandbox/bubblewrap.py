@@ -27,27 +27,27 @@ from slmsearch.extensions.sandbox.seccomp import build_filter
 
 INSTALL = "install it (Debian, Ubuntu: apt-get install bubblewrap; Fedora: dnf install bubblewrap), or set sandbox.engine=docker"
 MIN_VERSION = (0, 8)
-"""The first that can forbid nested user namespaces."""
+"""First version that can forbid nested user namespaces."""
 FIRST_UID = 1_879_048_192
-"""Below the end of the range, where no distribution, container engine or directory service hands out ids."""
+"""User id below the end of the range, where no distribution, container engine or directory service hands out ids."""
 INSIDE_ID = "65534"
 JOIN = 'while [ "$1" != -- ]; do echo 0 > "$1" || exit 125; shift; done; shift; exec "$@"'
 TERMINATE_SECONDS = 5.0
 CGROUP_HEADROOM = 64 * 1024 * 1024
-"""What bubblewrap and the kernel take for an instance, beside the interpreter's own memory."""
+"""Memory of bubblewrap and the kernel for an instance, beside the interpreter's own memory."""
 HINT = "user namespaces must be allowed: sysctl user.max_user_namespaces and kernel.apparmor_restrict_unprivileged_userns"
 NO_GROUP = "no cgroup can be made here: user id, system call filter and process limits stand alone"
 
 
 class Bubblewrap:
-    """Starts instances with `bwrap`."""
+    """Engine that starts instances with `bwrap`."""
 
     name = "bubblewrap"
     _inside = ""
-    """Where an instance sees the prepared files."""
+    """Path of the prepared files inside an instance."""
 
     def __init__(self, limits: LimitsConfig, state_dir: Path) -> None:
-        """Check what this machine has; of the limits only the cgroup's memory is taken, the others are set when a program comes.
+        """Check the machine; of the limits only the cgroup's memory is used, the others are set when a program comes.
 
         Raises:
             SandboxError: something is missing; the message has the line that installs it.
@@ -103,7 +103,7 @@ class Bubblewrap:
         return open_process(command, {}, "/", fds)
 
     def _prelude(self, number: int, group: Group | None) -> list[str]:
-        """Return what joins the cgroup and, for a server that is root, becomes nobody."""
+        """Return the shell commands that join the cgroup and, for a server that is root, switch to `nobody`."""
         join = ["/bin/sh", "-c", JOIN, "join", *group.joined_by, "--"] if group else []
         if os.getuid() != 0:
             return join
@@ -148,7 +148,7 @@ class BubblewrapInstance(Instance):
         self._pidfd: int | None = None
 
     def _find_interpreter(self) -> None:
-        """Take hold of the interpreter by a descriptor, which stays its own whatever becomes of its number."""
+        """Hold the interpreter by a descriptor, which stays valid when its process number is reused."""
         if self._info_fd is None:
             raise ValueError("it was terminated")
         self._pid = int(json.loads(os.read(self._info_fd, 4096))["child-pid"])

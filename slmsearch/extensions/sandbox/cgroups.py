@@ -1,4 +1,4 @@
-"""One memory and process cgroup per sandbox, in version 1 or 2 of the kernel's interface, where this process may make them.
+"""One memory and process cgroup per sandbox, in version 1 or 2 of the kernel's interface, if this process may make them.
 
 They bind a process whatever its user, and hold all its descendants. Where none can be made (a server
 without root and without a delegated group), the unprivileged user, the system call filter and the process limits stand alone.
@@ -29,11 +29,11 @@ class Group:
 
     @property
     def joined_by(self) -> list[str]:
-        """Files to which a process writes 0 to join."""
+        """Return the files to which a process writes 0 to join."""
         return [str(directory / "cgroup.procs") for directory in self.directories]
 
     def remove(self) -> bool:
-        """Kill what is left in it and remove it; False if something would not die."""
+        """Kill the rest of its processes and remove it; return False if one survives."""
         return wait_for(self._is_removed, EMPTY_SECONDS)
 
     def _is_removed(self) -> bool:
@@ -49,7 +49,7 @@ class Group:
 
 
 class Groups:
-    """Makes groups below one of this server's own."""
+    """Factory of groups below one of this server's own."""
 
     def __init__(self, places: Mapping[str, Path], version: int) -> None:
         """Make this server's own group in the place of each controller, and remove those of servers that were killed.
@@ -74,7 +74,7 @@ class Groups:
 
     @property
     def parents(self) -> list[Path]:
-        """This server's own groups."""
+        """Return this server's own groups."""
         return list(dict.fromkeys(self._parents.values()))
 
     def make(self, name: str, memory_bytes: int) -> Group:
@@ -102,7 +102,7 @@ class Groups:
 
 
 def find_groups(mounts: Path = MOUNTS, membership: Path = Path("/proc/self/cgroup")) -> Groups | None:
-    """Make a group for this server; None where that is not allowed or not possible."""
+    """Make a group for this server; return None if that is not allowed or not possible."""
     try:
         own = dict(line.split(":", 2)[1:] for line in membership.read_text().splitlines())
         controllers = {name: path for names, path in own.items() for name in names.split(",")}

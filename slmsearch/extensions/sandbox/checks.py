@@ -14,7 +14,7 @@ from slmsearch.extensions.sandbox.execution import as_value
 from slmsearch.extensions.sandbox.sessions import SessionCorpus, Tools
 
 TITLES = 40
-"""Pages searched for by their titles."""
+"""Number of pages searched for by their titles."""
 MIN_FIRST = 0.95
 """Share of them that must rank first."""
 MISSING = "no-such-page-or-section"
@@ -22,7 +22,7 @@ MISSING = "no-such-page-or-section"
 
 @dataclass(frozen=True, slots=True)
 class SandboxFinding:
-    """One thing that was checked."""
+    """Result of one check."""
 
     name: str
     passed: bool
@@ -33,7 +33,7 @@ class SandboxFinding:
 
 
 class ScriptedTools:
-    """Answers from the call alone, to check the sandbox without a corpus: every search finds one page, named after the query."""
+    """Toolbox that answers without a corpus, to check the sandbox: every search finds one page, named after the query."""
 
     def serve(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
         """Serve calls."""
@@ -55,7 +55,7 @@ class ScriptedTools:
 
 
 SCRIPTED_CORPUS = SessionCorpus("0" * 20, "0" * 20, 3)
-"""What a client asks for; scripted tools take any."""
+"""Corpus that a client requests; scripted tools accept any."""
 
 
 def check_tools(config: SandboxConfig, indexed: SessionCorpus, toolbox: Toolbox) -> list[SandboxFinding]:

@@ -1,4 +1,4 @@
-"""The searcher's side of the sandbox: sends the programs of a turn together and turns the answers into tool results."""
+"""The searcher's side of the sandbox: it sends the programs of a turn together and turns the answers into tool results."""
 
 import os
 import secrets
@@ -24,10 +24,10 @@ from slmsearch.extensions.sandbox.sessions import OpenedSession, SessionCorpus
 UNAUTHORIZED, BROKEN = 401, 503
 CONNECT_TRIES = 2
 OPEN_SECONDS = 300.0
-"""Time the server gets to open a corpus and an index and to load the embedder, which is no program's time."""
+"""Time limit for the server to open a corpus and an index and to load the embedder; it does not count as a program's time."""
 START = "start it with `slmsearch sandbox up`"
 TOKEN = Path("sandbox") / "token"
-"""Where it lies under the data directory."""
+"""Path of the token under the data directory."""
 OWN_HOSTS = ("127.0.0.1", "localhost", "::1")
 
 Answer = TypeVar("Answer")
@@ -78,10 +78,10 @@ def _read_or_make(path: Path) -> str:
 
 
 class SandboxClient:
-    """Runs programs in one tool session of a server; see `searcher.tools.ProgramRunner`."""
+    """Client that runs programs in one tool session of a server; see `searcher.tools.ProgramRunner`."""
 
     def __init__(self, config: SandboxConfig, indexed: SessionCorpus) -> None:
-        """Name the server, the limits of programs, and the corpus and index that the server opens for them."""
+        """Set the server, the limits of programs, and the corpus and index that the server opens for them."""
         self._address = sandbox_address(config)
         self._limits = ProgramLimits(**config.limits.model_dump())
         self._indexed = indexed
@@ -109,7 +109,7 @@ class SandboxClient:
         return ToolResult(render_outcome(execution.stdout, execution.error), served=not execution.error, made=made)
 
     def execute(self, program: str, limits: ProgramLimits | None = None) -> Execution:
-        """Run one program, within other limits than the configured ones if they are given; the server's own bind whatever is asked for.
+        """Run one program, within the given or the configured limits; the server's own limits apply in every case.
 
         Raises:
             SlmSearchError: the sandbox, or a tool behind it, broke.

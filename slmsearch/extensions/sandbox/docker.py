@@ -20,13 +20,13 @@ from slmsearch.extensions.sandbox.reaper import remove_containers, start_reaper
 INSTALL = "install Docker with its compose plugin (docs.docker.com/engine/install) and start its daemon, or set sandbox.engine=bubblewrap"
 SERVICE = "program"
 IMAGE = "slmsearch-sandbox"
-"""As `deployments/sandbox.yaml` names it, which builds it."""
+"""Name of the image in `deployments/sandbox.yaml`, which builds it."""
 CHECK_SECONDS = 30.0
 TERMINATE_SECONDS = 20.0
 
 
 class Docker:
-    """Starts instances with `docker compose run`."""
+    """Engine that starts instances with `docker compose run`."""
 
     name = "docker"
     # Docker makes no user namespace per container unless its daemon is told to, and keeps the host's view of none.
@@ -34,7 +34,7 @@ class Docker:
     notes: tuple[str, ...] = ()
 
     def __init__(self, config: SandboxConfig, compose_file: Path | None) -> None:
-        """Check that there is a daemon, the plugin and the image; the image is built if it is not there.
+        """Check that there is a daemon, the plugin and the image; build the image if it is missing.
 
         Raises:
             SandboxError: something is missing; the message has the remedy.
@@ -73,7 +73,7 @@ class Docker:
         return start_reaper(docker=self._docker, prefix=self._prefix)
 
     def close(self) -> None:
-        """See `Engine.close`: what a client that was killed while it asked for a container may have left."""
+        """See `Engine.close`: remove leftovers of a client that was killed while it asked for a container."""
         remove_containers(self._docker, self._prefix)
 
     def _check(self, command: list[str], timeout_s: float = CHECK_SECONDS) -> None:
@@ -98,7 +98,7 @@ class DockerInstance(Instance):
         """See `Instance._find_interpreter`: its container has had a name from the start."""
 
     def is_alive(self) -> bool:
-        """See `Instance.is_alive`: whether the daemon knows its container, whatever became of the client."""
+        """See `Instance.is_alive`: return whether the daemon knows its container, whatever happened to the client."""
         return self._process.poll() is None or self._is_known()
 
     def kill(self) -> None:
@@ -128,5 +128,5 @@ class DockerInstance(Instance):
         return self._ask("container", "inspect", self._name)
 
     def _ask(self, *words: str) -> bool:
-        """Run a command of Docker's and say whether it succeeded."""
+        """Run a command of Docker's and return whether it succeeded."""
         return subprocess.run([self._docker, *words], capture_output=True, timeout=TERMINATE_SECONDS).returncode == 0

@@ -1,4 +1,4 @@
-"""What every engine offers: instances, each of which runs one program and is thrown away.
+"""Interface of engines: instances, each of which runs one program and is discarded.
 
 There are two engines, `bubblewrap` and `docker`. Where neither works nothing is run: there is no way round this interface.
 
@@ -44,19 +44,19 @@ LAYERS = {
     "kill": "the sandbox is killed as soon as the program has answered",
     "token": "calls reach only the tools of the session whose token came with the program",
 }
-"""The isolation layers between a program and the machine. No setting and no request takes one down."""
+"""The isolation layers between a program and the machine. No setting and no request removes one."""
 PAUSE_SECONDS = 0.01
 HEADER_BYTES = 4
 MAX_MESSAGE_BYTES = 256 * 1024
 MAX_TOTAL_BYTES = 4 * 1024 * 1024
-"""Of all messages of one program; far more than tool calls and what may come back of its output."""
+"""Maximum bytes of all messages of one program; far more than tool calls and the returned part of its output."""
 BLOCK = 65536
 MARSHAL_VERSION = 2
-"""A form that every Python 3 reads; the one in a container may be another than this."""
+"""Version of marshal that every Python 3 reads; the Python in a container may differ from this one."""
 
 
 class ChannelError(Exception):
-    """The conversation is over; the message says why, in words for the model."""
+    """Error of an ended conversation; the message gives the reason, in words for the model."""
 
 
 class Channel:
@@ -137,10 +137,10 @@ def _wait_for_pipe(fd: int, event: int, deadline: float | None) -> None:
 
 
 class Instance(ABC):
-    """A sandbox with one interpreter in it that waits for its program; it is spoken to through the pipes of one process."""
+    """A sandbox with one interpreter in it that waits for its program; the pipes of one process lead to it."""
 
     def __init__(self, process: subprocess.Popen[bytes], engine: str, remedy: str) -> None:
-        """Take over a process that was started a moment ago; the error of one that does not come up names engine and remedy."""
+        """Take over a process that was just started; if it does not come up, the error names engine and remedy."""
         assert process.stdin and process.stdout and process.stderr
         self.channel = Channel(process.stdout.fileno(), process.stdin.fileno())
         self._pipes = (process.stdin, process.stdout, process.stderr)
@@ -162,22 +162,22 @@ class Instance(ABC):
 
     @abstractmethod
     def _find_interpreter(self) -> None:
-        """Take hold of the interpreter, now that it reports; raise what shows that it is gone."""
+        """Hold the interpreter once it reports; raise an error if it has ended."""
 
     @abstractmethod
     def is_alive(self) -> bool:
-        """Say whether its interpreter runs."""
+        """Return whether its interpreter runs."""
 
     @abstractmethod
     def kill(self) -> None:
-        """End its program at once; may be called again."""
+        """End its program at once; a second call is harmless."""
 
     @abstractmethod
     def terminate(self) -> bool:
-        """Kill it, wait until nothing is left and give back what it held; False if something would not die."""
+        """Kill it, wait for the end of its processes and free what it held; return False if one survives."""
 
     def _has_ended(self, timeout_s: float) -> bool:
-        """Wait for the process that was started, and say whether it ended."""
+        """Wait for the started process, and return whether it ended."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout_s)
         return self._process.returncode is not None
@@ -201,7 +201,7 @@ def open_process(
     pass_fds: tuple[int, ...] = (),
     close_fds: bool = True,
 ) -> subprocess.Popen[bytes]:
-    """Start what an instance is spoken to through; with `environment` None it gets all variables of this process."""
+    """Start the process whose pipes lead to an instance; with `environment` None it gets all variables of this process."""
     return subprocess.Popen(
         command,
         stdin=subprocess.PIPE,
@@ -217,7 +217,7 @@ def open_process(
 
 
 def wait_for(condition: Callable[[], bool], seconds: float) -> bool:
-    """Wait until something holds; False if it does not in time."""
+    """Wait until a condition holds; return False if it does not in time."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
@@ -227,13 +227,13 @@ def wait_for(condition: Callable[[], bool], seconds: float) -> bool:
 
 
 class SandboxEngine(Protocol):
-    """Starts instances."""
+    """Base class of engines, which start instances."""
 
     name: str
     layers: frozenset[str]
-    """Keys of `LAYERS`: those that stand on this machine."""
+    """Keys of `LAYERS` that this machine provides."""
     notes: tuple[str, ...]
-    """What a user should know about this machine, such as a missing cgroup."""
+    """Notes for the user about this machine, such as a missing cgroup."""
 
     def start(self) -> Instance:
         """Start an instance and return without waiting for it.

@@ -1,4 +1,4 @@
-"""Escapes: programs that try to get out, as data, what each tries to reach, and how one knows whether it did.
+"""Escapes: programs that try to break out, as data, with the target of each and the evidence of its success.
 
 An escape counts as successful by what is found in its fixture, or by a word that its program can only print once it has succeeded.
 """
@@ -31,13 +31,13 @@ from slmsearch.extensions.sandbox.execution import Execution
 from slmsearch.extensions.sandbox.root import RUNNER
 
 PROOF = "ESCAPED"
-"""Printed only by a program that got through."""
+"""Text that only a successful program prints."""
 POISON = b"poison"
 CORE_PATTERN = Path("/proc/sys/kernel/core_pattern")
 SETTLE_SECONDS = 2.0
-"""Time something gets to show after a program has ended, such as a packet to arrive or a process to be gone."""
+"""Time for evidence to appear after a program has ended, such as a packet that arrives or a process that ends."""
 LATE_SECONDS = 1.5
-"""Past its time limit by so much, a program was not stopped."""
+"""Time past its limit at which a program counts as not stopped."""
 IPC_RMID = 0
 IPC_CREAT = 0o1000
 VICTIM = """
@@ -50,28 +50,28 @@ sys.stdin.read()
 
 @dataclass(frozen=True, slots=True)
 class Escape:
-    """A program that tries to get out."""
+    """A program that tries to break out."""
 
     name: str
     layers: tuple[str, ...]
-    """Keys of `engine.LAYERS`: those that stop it."""
+    """Keys of `engine.LAYERS` that stop it."""
     evidence: str
-    """A key of `EVIDENCE`: by what success is known."""
+    """Key of `EVIDENCE` that shows its success."""
     program: str
-    """Python, with `$names` of what a fixture makes."""
+    """Python source, with `$names` of the fixture."""
     about: str = ""
     bounded: bool = False
-    """It would go on for ever and is bounded, so that its control can be run without harm."""
+    """True if it would run for ever; it is bounded, so that its control can run without harm."""
     needs: str = ""
-    """What its control needs of this machine: `core_files` or `cgroup`."""
+    """Requirement of its control on this machine: `core_files` or `cgroup`."""
     wall_s: float = 2.0
-    """Its time limit: short where it is to run out of it, long where it has to work."""
+    """Time limit: short if it must reach it, long if it must work."""
     own_root: bool = False
-    """Its control gets a file system of its own, because it damages it."""
+    """True if its control needs a file system of its own, because it damages it."""
 
 
 class Fixture(ExitStack):
-    """Everything one run of one escape is played on: secrets, a victim process, listeners, a folder to write to; use it as a context.
+    """Targets of one run of one escape: secrets, a victim process, listeners, a folder to write to; use it as a context.
 
     Programs name what they need as `$name`, an attribute of this; it is made when a program names it, and deleted at the end.
     """
@@ -92,25 +92,25 @@ class Fixture(ExitStack):
         self.limits, self.server_port, self.token = limits, server_port, token
         self.server_pid, self.machine, self.hostname = os.getpid(), platform.machine(), platform.node()
         self.overtime_s = limits.wall_s + LATE_SECONDS + 1.0
-        """How long a program goes on that should have been stopped."""
+        """Seconds for which a program continues that should have been stopped."""
         self.overtime_cpu_s = limits.wall_s + 0.6
         """The same in seconds of CPU."""
         self.writable = "/tmp"
-        """Where a program would write to `scratch`."""
+        """Path at which a program would write to `scratch`."""
         self.root: Path | None = None
         """File system of the instance, on the host."""
         self.lingers = False
-        """Its interpreter was still alive some time after the answer."""
+        """True if its interpreter was still alive some time after the answer."""
         self._receivers: list[socket.socket] = []
 
     def render(self, program: str) -> str:
-        """Fill in what a program names."""
+        """Fill in the `$names` of a program."""
         template = Template(program)
         return template.substitute({name: str(getattr(self, name)) for name in template.get_identifiers()})
 
     @cached_property
     def folder(self) -> Path:
-        """A folder that anybody may enter."""
+        """Return a folder that every user may enter."""
         path = Path(tempfile.mkdtemp(prefix="slmsearch-escape-"))
         self.callback(shutil.rmtree, path, ignore_errors=True)
         path.chmod(0o755)
@@ -119,17 +119,17 @@ class Fixture(ExitStack):
 
     @cached_property
     def secret_file(self) -> Path:
-        """A file of the host that anybody may read."""
+        """Return a file of the host that every user may read."""
         return self._write(self.folder / "public", 0o644)
 
     @cached_property
     def root_only_file(self) -> Path:
-        """A file that only the server's user may read."""
+        """Return a file that only the server's user may read."""
         return self._write(self.folder / "private", 0o600)
 
     @cached_property
     def file_handle(self) -> tuple[int, bytes]:
-        """Type and bytes of the kernel's handle of the secret file."""
+        """Return type and bytes of the kernel's handle of the secret file."""
         buffer = ctypes.create_string_buffer(136)
         ctypes.memmove(buffer, (128).to_bytes(4, sys.byteorder), 4)
         mount = ctypes.c_int()
@@ -140,7 +140,7 @@ class Fixture(ExitStack):
 
     @cached_property
     def scratch(self) -> Path:
-        """A folder of the host that anybody may write to, if the layers let them."""
+        """Return a folder of the host that every user may write to, if the layers allow it."""
         path = self.folder / "scratch"
         path.mkdir()
         path.chmod(0o777)
@@ -148,7 +148,7 @@ class Fixture(ExitStack):
 
     @cached_property
     def shared_memory_file(self) -> Path:
-        """A file in /dev/shm."""
+        """Return a file in /dev/shm."""
         path = self._write(Path("/dev/shm") / f"slmsearch-{self.nonce}", 0o644)
         self.callback(path.unlink, missing_ok=True)
         return path
@@ -160,7 +160,7 @@ class Fixture(ExitStack):
 
     @cached_property
     def victim(self) -> "tuple[subprocess.Popen[str], int]":
-        """A process of the server's user that holds the secret in memory, environment and command line, and the address in its memory."""
+        """Start a process of the server's user with the secret in memory, environment and command line; return it and the address."""
         process = subprocess.Popen(
             [sys.executable, "-I", "-S", "-c", VICTIM, self.secret],
             stdin=subprocess.PIPE,
@@ -175,29 +175,29 @@ class Fixture(ExitStack):
 
     @property
     def victim_pid(self) -> int:
-        """The victim's number on the host."""
+        """Return the victim's process id on the host."""
         return self.victim[0].pid
 
     @property
     def victim_address(self) -> int:
-        """Where in its memory the secret lies."""
+        """Return the address of the secret in its memory."""
         return self.victim[1]
 
     @cached_property
     def tcp_port(self) -> int:
-        """Port of a listener on loopback."""
+        """Return the port of a listener on loopback."""
         listener = self.enter_context(socket.create_server(("127.0.0.1", 0)))
         self._receivers.append(listener)
         return int(listener.getsockname()[1])
 
     @cached_property
     def udp_port(self) -> int:
-        """Port of a socket that takes packets on loopback."""
+        """Return the port of a socket that takes packets on loopback."""
         return int(self._receive(socket.AF_INET, ("127.0.0.1", 0)).getsockname()[1])
 
     @cached_property
     def socket_path(self) -> Path:
-        """Name of a socket in the file system."""
+        """Return the name of a socket in the file system."""
         path = self.scratch / "socket"
         self._receive(socket.AF_UNIX, str(path))
         path.chmod(0o777)
@@ -205,7 +205,7 @@ class Fixture(ExitStack):
 
     @cached_property
     def abstract_name(self) -> str:
-        """Name of a socket outside the file system."""
+        """Return the name of a socket outside the file system."""
         name = f"slmsearch-{self.nonce}"
         self._receive(socket.AF_UNIX, f"\0{name}")
         return name
@@ -218,7 +218,7 @@ class Fixture(ExitStack):
 
     @cached_property
     def shm_key(self) -> int:
-        """Key of a System V shared memory that anybody may read."""
+        """Return the key of a System V shared memory that every user may read."""
         libc = ctypes.CDLL(None)
         libc.shmat.restype = ctypes.c_void_p
         key = secrets.randbelow(2**30) + 1
@@ -232,7 +232,7 @@ class Fixture(ExitStack):
     # What is found afterwards.
 
     def found_message(self) -> bool:
-        """Say whether the nonce came in at a socket."""
+        """Return whether the nonce arrived at a socket."""
         ready = select.select(self._receivers, [], [], SETTLE_SECONDS / 4)[0]
         return any(self.nonce.encode() in self._take(receiver) for receiver in ready)
 
@@ -249,11 +249,11 @@ class Fixture(ExitStack):
         return sum(path.stat().st_size for path in self.scratch.rglob("*") if path.is_file())
 
     def found_files(self) -> list[str]:
-        """List what was made on the host."""
+        """List the files that were made on the host."""
         return sorted(path.name for path in self.scratch.iterdir())
 
     def found_survivor(self) -> bool:
-        """Say whether a process that took the nonce as its name lives on; it is killed."""
+        """Return whether a process named after the nonce is alive, and kill it."""
         if wait_for(lambda: not self._namesakes(), SETTLE_SECONDS):
             return False
         for process in self._namesakes():
@@ -284,7 +284,7 @@ EVIDENCE: dict[str, Evidence] = {
     "flooded": lambda fixture, execution: execution.received_bytes > 2 * MAX_TOTAL_BYTES,
     "calls": lambda fixture, execution: len(execution.calls) > fixture.limits.calls,
 }
-"""Name -> whether an escape got through, by what it left behind or by what came back."""
+"""Name -> check whether an escape succeeded, by its traces or its output."""
 
 
 def load_escapes() -> list[Escape]:
@@ -296,7 +296,7 @@ def load_escapes() -> list[Escape]:
 
 
 def why_no_control(escape: Escape) -> str:
-    """Say why an escape's control cannot be run on this machine; empty if it can."""
+    """Return why an escape's control cannot run on this machine; empty if it can."""
     if "identity" in escape.layers and os.getuid() != 0:
         return "needs root"
     if escape.needs == "core_files" and (not CORE_PATTERN.is_file() or CORE_PATTERN.read_text().startswith(("|", "/"))):

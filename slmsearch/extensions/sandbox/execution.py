@@ -1,4 +1,4 @@
-"""One program, from its order to its end, as the server sees it.
+"""Execution of one program on the server, from its order to its end.
 
 What comes out of the instance is not trusted. The server counts calls, cuts output and takes time by itself, and the instance is
 killed whatever it says.
@@ -17,16 +17,16 @@ from slmsearch.extensions.sandbox.engine import ChannelError, Instance
 
 MAX_ERROR_CHARS = 500
 MAX_ARGUMENT_CHARS = 2000
-"""Tools are not made for longer ones, and the time they take is not the program's."""
+"""Maximum characters of a tool's argument: tools are not made for longer ones, and their time is not the program's."""
 CUT = "\n(the rest of the output is cut off)"
 
 Serve = Callable[[ToolCall], ToolResult]
-"""Serves one call, or raises what broke."""
+"""Function that serves one call, or raises the error."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramCall:
-    """A call that a program made, and what came of it; the text stays where the program was run."""
+    """A call by a program, and its result; the text stays in the program."""
 
     name: str
     argument: str
@@ -37,17 +37,17 @@ class ProgramCall:
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """What a program came to; as JSON, the answer of `/execute`."""
+    """Result of a program; as JSON, the answer of `/execute`."""
 
     stdout: str = ""
     error: str = ""
-    """In one line; empty if it ran to its end."""
+    """Error in one line; empty if the program ran to its end."""
     calls: tuple[ProgramCall, ...] = ()
     seconds: float = 0.0
-    """Wall time, that of the tools included."""
+    """Wall time, with that of the tools."""
     tool_seconds: float = 0.0
     received_bytes: int = 0
-    """Bytes the instance sent."""
+    """Number of bytes that the instance sent."""
 
 
 def execute_program(instance: Instance, program: str, serve: Serve, limits: ProgramLimits, longest_s: float = 60.0) -> Execution:
@@ -76,7 +76,7 @@ def order_program(program: str, limits: ProgramLimits) -> dict[str, object]:
 
 
 class Conversation:
-    """What the server knows of a running program, and answers it."""
+    """The server's side of a running program."""
 
     def __init__(self, instance: Instance, serve: Serve, limits: ProgramLimits, longest_s: float) -> None:
         """See `execute_program`."""
@@ -90,7 +90,7 @@ class Conversation:
         self._latest = self._started + max(limits.wall_s, longest_s)
 
     def hold(self, order: dict[str, object]) -> Execution:
-        """Give the program, answer what it asks until it ends, and return what it came to."""
+        """Send the program, answer its requests until it ends, and return its result."""
         error = self._answer_all(order)
         return Execution(
             stdout="".join(self._printed) + (CUT if self._room < 0 else ""),
@@ -102,7 +102,7 @@ class Conversation:
         )
 
     def _answer_all(self, order: dict[str, object]) -> str:
-        """Answer what the program asks until it ends; return its error."""
+        """Answer the program's requests until it ends; return its error."""
         channel = self._instance.channel
         try:
             channel.send(order, self._deadline)
@@ -138,12 +138,12 @@ class Conversation:
 
 
 def _clean(text: str) -> str:
-    """Replace what UTF-8 cannot hold: JSON can write a lone surrogate, and nothing behind this could be sent or stored."""
+    """Replace characters that UTF-8 cannot hold: JSON can write a lone surrogate, which could be neither sent nor stored."""
     return text.encode("utf-8", "replace").decode()
 
 
 def as_value(tool: str, result: ToolResult) -> str | list[tuple[str, str]]:
-    """Turn a result into what a program works with: the section's text, or pairs of id and title or heading."""
+    """Turn a result into a value for a program: the section's text, or pairs of id and title or heading."""
     if tool == READ:
         return result.text
     ids = result.section_ids or result.page_ids

@@ -1,4 +1,4 @@
-"""Warm instances: interpreters that wait in their sandbox, started ahead of the programs that will use them up.
+"""Warm instances: interpreters that wait in their sandbox, started ahead of the programs that use them up.
 
 One thread starts them all and lives as long as the pool, because the kernel ends an instance when the thread that started it ends. Another
 terminates those that are done with.
@@ -12,19 +12,19 @@ from slmsearch.errors import SandboxError
 from slmsearch.extensions.sandbox.engine import Instance, SandboxEngine
 
 START_SECONDS = 30.0
-"""Time an instance gets to report; long, because a machine under load starts many things."""
+"""Time limit for an instance to report; long, because a machine under load starts many things."""
 
 
 class Pool:
-    """Keeps a number of instances warm."""
+    """Pool that keeps a number of instances warm."""
 
     def __init__(self, engine: SandboxEngine, warm: int) -> None:
-        """Start filling; so many wait."""
+        """Start filling the pool to its size."""
         self.engine = engine
         self.latest: Instance | None = None
-        """The one that was taken last."""
+        """Instance that was taken last."""
         self.lost = 0
-        """Instances of which something would not die."""
+        """Number of instances with a process that survives kills."""
         self._started: queue.Queue[Future[Instance]] = queue.Queue()
         self._starter, self._terminator = (ThreadPoolExecutor(1, thread_name_prefix="sandbox") for _ in range(2))
         self._reaper = engine.start_reaper()
@@ -32,7 +32,7 @@ class Pool:
             self._start_one()
 
     def take(self, timeout_s: float) -> Instance:
-        """Take a warm instance; the caller gives it back with `discard`.
+        """Take a warm instance; the caller returns it with `discard`.
 
         Raises:
             SandboxError: none can be started, or none came in time.
@@ -53,17 +53,17 @@ class Pool:
         return instance
 
     def discard(self, instance: Instance) -> None:
-        """Kill an instance; what is left of it is removed in the background."""
+        """Kill an instance; its leftovers are removed in the background."""
         instance.kill()
         self._terminator.submit(self._terminate, instance)
 
     @property
     def waiting(self) -> int:
-        """Instances that wait or are being started."""
+        """Return the number of instances that wait or are being started."""
         return self._started.qsize()
 
     def close(self) -> None:
-        """Kill all instances and wait until nothing is left of them."""
+        """Kill all instances and wait until they have ended."""
         self._starter.shutdown(cancel_futures=True)
         while not self._started.empty():
             started = self._started.get()

@@ -1,4 +1,4 @@
-"""Clears up after a server that was killed: waits, as a process of its own, until the server is gone, then sees that its instances are.
+"""The reaper of a killed server: a process of its own that waits for the server's end, then ends its instances.
 
 An instance dies with its server by itself, but for two cases: `bwrap`, killed in the instant after it made its child, leaves that child
 waiting for it for ever; and a container lives in Docker's daemon. Uses the standard library alone, so that it starts at once.
@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 WATCH_SECONDS = 1.5
-"""How long it looks for what is left."""
+"""Time for which it looks for leftovers."""
 PAUSE_SECONDS = 0.05
 
 
@@ -59,14 +59,14 @@ def remove_groups(parents: Iterable[Path]) -> None:
 
 
 def remove_containers(docker: str, prefix: str) -> None:
-    """Remove the containers whose names begin in a certain way."""
+    """Remove the containers whose names have a prefix."""
     listed = subprocess.run([docker, "ps", "--all", "--quiet", "--filter", f"name=^{prefix}"], capture_output=True, text=True)
     if names := listed.stdout.split():
         subprocess.run([docker, "rm", "--force", *names], capture_output=True)
 
 
 def start_reaper(**told: object) -> subprocess.Popen[bytes]:
-    """Start the process, told `marker` and `groups`, or `docker` and `prefix`; it acts when its standard input ends: with this one."""
+    """Start the reaper with `marker` and `groups`, or `docker` and `prefix`; it acts when its standard input ends, with this process."""
     return subprocess.Popen(
         [sys.executable, "-I", "-S", __file__, json.dumps(told)],
         stdin=subprocess.PIPE,
@@ -78,7 +78,7 @@ def start_reaper(**told: object) -> subprocess.Popen[bytes]:
 
 
 def main() -> None:
-    """Wait until the server is gone, then clear up."""
+    """Wait until the server has ended, then clean up."""
     told = json.loads(sys.argv[1])
     if sys.stdin.buffer.read():  # one that ends in order says so, and has nothing left
         return

@@ -1,4 +1,4 @@
-"""The file system a program sees: this interpreter, its standard library, the C libraries both need, and the runner.
+"""The file system of a program: this interpreter, its standard library, the C libraries both need, and the runner.
 
 It is a copy, made once per interpreter and named by what it was made from, because a program runs as a user who may read none of the
 server's own folders. Modules for which a program has no use (tests, Tk, pip) are left out.
@@ -19,12 +19,12 @@ from slmsearch.extensions.sandbox import runner
 from slmsearch.keys import content_key, file_key
 
 PYTHON = "/python/bin/python3"
-"""The interpreter, inside."""
+"""Path of the interpreter, inside."""
 RUNNER = "/runner.pyc"
 LIBRARIES = "/python/libraries"
-"""Shared libraries, inside; named to the dynamic linker by LD_LIBRARY_PATH, the only variable a program has."""
+"""Path of shared libraries, inside; the dynamic linker gets it by LD_LIBRARY_PATH, a program's only variable."""
 ROOT_VERSION = 1
-"""Part of the name; raise it when what is copied changes."""
+"""Part of the name; raise it when the copied files change."""
 
 _LEFT_OUT = shutil.ignore_patterns(
     "site-packages", "dist-packages", "test", "tests", "idlelib", "tkinter", "turtle*", "ensurepip", "lib2to3", "pydoc_data", "venv",
@@ -55,14 +55,14 @@ def prepare_root(parent: Path) -> Path:
 
 
 def root_key() -> str:
-    """Name the file system by what it is made from."""
+    """Name the file system by its sources."""
     binary = Path(sys.executable).resolve()
     facts = [ROOT_VERSION, sys.version, str(binary), binary.stat().st_mtime_ns, sysconfig.get_path("stdlib")]
     return content_key(facts=facts, runner=file_key(Path(runner.__file__)))
 
 
 def _ours(final: Path) -> bool:
-    """Say whether it is there, complete, and beyond the reach of other users: in /tmp anybody may have made it."""
+    """Return whether it exists, complete, and beyond the reach of other users: every user can write to /tmp."""
     try:
         found = final.lstat()
         return found.st_uid == os.getuid() and found.st_mode & 0o170022 == 0o040000 and (final / _MANIFEST).is_file()
@@ -88,7 +88,7 @@ def _make(final: Path) -> None:
 
 
 def fill_root(root: Path) -> None:
-    """Copy everything into an empty directory; also what the image of the engine `docker` is made with."""
+    """Copy everything into an empty directory; the image of the engine `docker` is made with it, too."""
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     library = root / "python" / "lib" / version
     shutil.copytree(sysconfig.get_path("stdlib"), library, ignore=_LEFT_OUT, symlinks=False, ignore_dangling_symlinks=True)
@@ -117,7 +117,7 @@ def _copy_libraries(root: Path, binaries: Iterable[Path]) -> None:
 
 
 def _needed(binaries: Iterable[Path]) -> dict[str, str]:
-    """Return what `ldd` finds: name and path of each library; the linker has no name but its path."""
+    """Return the libraries that `ldd` finds: name and path of each; the linker has no name but its path."""
     found: dict[str, str] = {}
     # Copies do not find libraries by a path relative to themselves, so the original's folder is named.
     environment = {**os.environ, "LC_ALL": "C", "LD_LIBRARY_PATH": sysconfig.get_config_var("LIBDIR") or ""}

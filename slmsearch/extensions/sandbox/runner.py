@@ -1,4 +1,4 @@
-"""What runs inside the sandbox: waits for one program, executes it, and speaks to the server over file descriptors 0 and 1.
+"""The runner inside the sandbox: it waits for one program, executes it, and talks to the server over file descriptors 0 and 1.
 
 It knows nothing but the standard library and guards nothing: the program shares its process and may do to it what it likes. Whatever
 comes out of descriptor 1 is not trusted to the server, which counts, measures and limits by itself.
@@ -33,7 +33,7 @@ class ToolError(LookupError):
 
 
 class Printed(io.TextIOBase):
-    """Keeps what is printed, up to a limit, until it is sent."""
+    """Buffer of printed text, up to a limit, until it is sent."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -41,18 +41,18 @@ class Printed(io.TextIOBase):
         self._kept = 0
 
     def writable(self) -> bool:
-        """Say that it takes text."""
+        """Return True: it takes text."""
         return True
 
     def write(self, text: str) -> int:
-        """Keep text; what exceeds the limit by more than the one character that shows it is dropped."""
+        """Store text; drop text past the limit, but for the one character that shows the excess."""
         room = max(0, self._limit + 1 - self._kept)
         self._parts.append(text[:room])
         self._kept += min(len(text), room)
         return len(text)
 
     def take(self) -> str:
-        """Return what was printed since the last time."""
+        """Return the text printed since the last call."""
         text = "".join(self._parts)
         self._parts.clear()
         return text
@@ -130,7 +130,7 @@ def execute(program: str, tools: Sequence[str], printed: Printed) -> str:
 
 
 def describe(error: BaseException) -> str:
-    """Say what went wrong and in which line of the program."""
+    """Describe the error and its line of the program."""
     line = error.lineno if isinstance(error, SyntaxError) else None
     text = (error.msg if isinstance(error, SyntaxError) else str(error)) or ""
     step = error.__traceback__

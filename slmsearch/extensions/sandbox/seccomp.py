@@ -1,4 +1,4 @@
-"""The system calls a program may make: those a Python interpreter cannot start or run without, and no others.
+"""The allowed system calls of a program: those a Python interpreter cannot start or run without, and no others.
 
 It is a list of what is allowed. What is not named fails with EPERM, which Python shows as an error; a call of another architecture
 kills the process. No process or thread can be made, no socket, pipe or file for writing opened, no memory made executable
@@ -33,31 +33,31 @@ FREE = (
     # bubblewrap starts the interpreter with it, under this filter; there is nothing else to start.
     "execve",
 )  # fmt: skip
-"""Allowed whatever their arguments."""
+"""Calls that are allowed with any arguments."""
 
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 F_GETFD, F_SETFD, F_GETFL = 1, 2, 3
 F_DUPFD_CLOEXEC = 1030
 FIOCLEX = 0x5451
-"""Python sets it on every file it opens."""
+"""Command of `ioctl` that Python sends for every file it opens."""
 PROT_EXEC = mmap.PROT_EXEC
 MISSING = ("clone3", "openat2", "close_range")
-"""Fail with ENOSYS, so that a C library falls back to what it did before they existed."""
+"""Calls that fail with ENOSYS, so that a C library falls back to older ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What an argument of a call must be."""
+    """Required value of an argument of a call."""
 
     index: int
     value: int
     mask: int | None = None
-    """Of the argument only these bits are compared; None: all."""
+    """Bits of the argument that are compared; None: all."""
 
 
 @dataclass(frozen=True, slots=True)
 class SyscallRule:
-    """A call that is allowed where all conditions hold."""
+    """A call that is allowed if all conditions hold."""
 
     name: str
     conditions: tuple[Condition, ...] = ()
@@ -76,11 +76,11 @@ RULES = (
     # Limits may be read and set, of oneself; what was lowered cannot be raised again.
     SyscallRule("prlimit64", (Condition(0, 0),)),
 )
-"""All that is allowed."""
+"""All allowed calls."""
 
 RUNC = (SyscallRule("fstatfs"), SyscallRule("openat", (Condition(2, os.O_WRONLY | os.O_CLOEXEC),)))
-"""What Docker's runc does behind the filter before the interpreter starts: it looks for open files and opens a pipe for writing. A program
-may open so what can be written to: its own files in /proc, and nothing else, since all the rest is read-only."""
+"""System calls of Docker's runc behind the filter before the interpreter starts: it looks for open files and opens a pipe for writing. A
+program may then open files for writing, but only its own files in /proc are writable; all others are read-only."""
 
 
 def build_filter() -> bytes:
@@ -111,7 +111,7 @@ def build_filter() -> bytes:
 
 
 def docker_profile() -> dict[str, object]:
-    """Return the filter as Docker reads it; calls of another architecture than the machine's kill the process there, too."""
+    """Return the filter in Docker's format; calls of another architecture than the machine's kill the process there, too."""
 
     def compare(condition: Condition) -> dict[str, int | str]:
         if condition.mask is None:

@@ -32,7 +32,7 @@ SESSION_TOKEN = HTTPBearer(description="Token of a tool session")
 OWN_TOKEN = HTTPBearer(description="Token of the sandbox", scheme_name="own", auto_error=False)
 SHUTDOWN_SECONDS = 5
 WARM = 6
-"""Interpreters that wait, started, inside their sandbox: those that run at the same time, and two that come after them."""
+"""Number of warm interpreters: those that run at the same time, and two that come after them."""
 
 
 class ProgramRequest(BaseModel):
@@ -55,7 +55,7 @@ def make_engine(config: SandboxConfig, state_dir: Path, compose_file: Path | Non
 
 
 class Service:
-    """What the endpoints share."""
+    """Common state of the endpoints."""
 
     def __init__(self, config: SandboxConfig, engine: SandboxEngine, open_tools: OpenTools, warm: int = WARM) -> None:
         """Start the warm instances and check that one of them comes up.
@@ -95,7 +95,7 @@ class Service:
             self._running.release()
 
     def health(self) -> dict[str, object]:
-        """Say what stands."""
+        """Return the state of the sandbox and its layers."""
         engine = self.pool.engine
         return {
             "status": "ok" if not self.pool.lost else "degraded",
@@ -138,12 +138,12 @@ def make_app(service: Service) -> FastAPI:
 
     @app.get("/health")
     async def health() -> dict[str, object]:
-        """Say whether the sandbox works, and which layers stand; waits for no program."""
+        """Report whether the sandbox works, and its layers; wait for no program."""
         return service.health()
 
     @app.post("/tools")
     def open_tools(indexed: SessionCorpus, given: Annotated[HTTPAuthorizationCredentials | None, Depends(OWN_TOKEN)]) -> OpenedSession:
-        """Open a tool session over a corpus and an index; the session's token is told this once."""
+        """Open a tool session over a corpus and an index; only this reply holds the session's token."""
         token = service.config.token
         if token is not None and not (given and secrets.compare_digest(given.credentials.encode(), token.get_secret_value().encode())):
             raise HTTPException(401, "the sandbox's token is asked for")
@@ -170,7 +170,7 @@ async def _answer_broken(_: Request, error: Exception) -> JSONResponse:
 
 @contextmanager
 def live_server(service: Service) -> Iterator[str]:
-    """Serve on a free port, from a thread, as long as the context lasts; give the address."""
+    """Serve on a free port, from a thread, as long as the context lasts; yield the address."""
     import uvicorn
 
     with socket.create_server((HOST, 0)) as listener:

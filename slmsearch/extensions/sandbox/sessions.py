@@ -1,4 +1,4 @@
-"""Tool sessions: which tools a client's programs reach.
+"""Tool sessions: the tools that a client's programs reach.
 
 A session belongs to who holds its token. Its programs get its tools over their own channel and never see the token.
 """
@@ -19,11 +19,11 @@ from slmsearch.episodes.episode import ToolCall, ToolResult
 
 MAX_SESSIONS = 256
 IDLE_SECONDS = 6 * 3600.0
-"""A session nobody used for so long is closed."""
+"""Time without use after which a session is closed."""
 
 
 class Tools(Protocol):
-    """What serves calls; `searcher.tools.Toolbox` does."""
+    """Protocol of tools that serve calls, such as `searcher.tools.Toolbox`."""
 
     def serve(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
         """Serve calls, one result each."""
@@ -35,28 +35,28 @@ Key = Annotated[str, Field(pattern=r"^[0-9a-f]{8,64}$")]
 
 @pydantic.dataclasses.dataclass(frozen=True, config=pydantic.ConfigDict(extra="forbid"))
 class SessionCorpus:
-    """Which corpus and index a client plays on, and what a search shows; as JSON, what opens a session."""
+    """Corpus and index of a client, and the limits of a search; as JSON, the request that opens a session."""
 
     corpus: Key
-    """Digest."""
+    """Digest of the corpus."""
     index: Key
     top_k: Annotated[int, Field(ge=1, le=50)]
 
 
 @dataclass(frozen=True, slots=True)
 class OpenedSession:
-    """What a client is told of its new session."""
+    """Reply to a client with its new session."""
 
     token: str
 
 
 OpenTools = Callable[[SessionCorpus], Tools]
-"""Opens the tools of a corpus and its index, or raises what is missing."""
+"""Function that opens the tools of a corpus and its index, or raises an error about a missing one."""
 
 
 @dataclass(slots=True)
 class ToolSession:
-    """Tools, and who may use them."""
+    """Tools, and the token of their user."""
 
     tools: Tools
     token: str = field(default_factory=lambda: secrets.token_urlsafe(32))
@@ -91,7 +91,7 @@ class Sessions:
         return session
 
     def find(self, token: str) -> ToolSession | None:
-        """Return the session of a token; None where there is none, as when the server was started anew."""
+        """Return the session of a token; None if there is none, as after a restart of the server."""
         with self._lock:
             session = self._sessions.get(token)
             if session is not None:
@@ -100,7 +100,7 @@ class Sessions:
             return session
 
     def close(self, token: str) -> None:
-        """Close a session; one that is not there is closed already."""
+        """Close a session; ignore one that does not exist."""
         with self._lock:
             self._sessions.pop(token, None)
 

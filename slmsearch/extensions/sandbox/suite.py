@@ -1,4 +1,4 @@
-"""The escape suite: programs that try to get out, each through a live server, each beside its control.
+"""The escape suite: programs that try to break out, each through a live server, each beside its control.
 
 Each program is run
 
@@ -39,34 +39,34 @@ from slmsearch.extensions.sandbox.server import Service, live_server
 from slmsearch.extensions.sandbox.sessions import SessionCorpus
 
 LIMITS = ProgramLimits(wall_s=20.0, cpu_s=1, memory_mb=64, calls=8, output_chars=4000)
-"""Of the server and of all programs, but that each has a time limit of its own."""
+"""Limits of the server and of all programs, but that each has a time limit of its own."""
 THREADS = 3
 HARMLESS = "print(search_pages('bridge')[0][0])"
 ENVIRONMENT_NAME = "SLMSEARCH_SUITE_SECRET"
 LONG_SECONDS = 1_000_000.0
-"""No program that ends by itself takes as long."""
+"""Time limit that no program reaches if it ends by itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class EscapeTrial:
-    """What became of one escape."""
+    """Result of one escape."""
 
     name: str
     walls: tuple[str, ...]
     bounded: bool
     escaped: bool
     healthy: bool
-    """The server said so afterwards, and ran a harmless program."""
+    """True if the server reported health afterwards, and ran a harmless program."""
     control: bool | None
-    """It succeeded with its layers down; None: not run."""
+    """True if it succeeded without its layers; None: not run."""
     control_note: str
     said: str
-    """What the program came to with all layers up."""
+    """Result of the program with all layers."""
 
 
 @dataclass(frozen=True, slots=True)
 class SuiteResult:
-    """What became of all."""
+    """Results of all escapes."""
 
     trials: tuple[EscapeTrial, ...]
     engine: str = ""
@@ -75,11 +75,11 @@ class SuiteResult:
 
     @property
     def passed(self) -> bool:
-        """Whether nothing escaped, every control that was run succeeded, and the server stayed healthy."""
+        """Return whether no program escaped, every control that ran succeeded, and the server stayed healthy."""
         return all(not trial.escaped and trial.control is not False and trial.healthy for trial in self.trials)
 
     def to_json(self) -> dict[str, object]:
-        """Count; no layer is run alone, so all `layers` are empty."""
+        """Return the counts; no layer is run alone, so all `layers` are empty."""
         trials = self.trials
         return {
             "engine": self.engine,
@@ -147,13 +147,13 @@ def run_suite(
 
 @dataclass
 class Harness:
-    """A live server with scripted tools, and what must not come out of it."""
+    """A live server with scripted tools, and the secrets that must not leak from it."""
 
     address: str
     service: Service
     state_dir: Path
     victim_token: str
-    """Token of somebody else's session."""
+    """Token of another user's session."""
     secrets: tuple[str, ...]
     _alone: threading.Lock = field(default_factory=threading.Lock)
 
@@ -175,7 +175,7 @@ class Harness:
         return EscapeTrial(escape.name, escape.layers, escape.bounded, escaped, healthy, control, note, said)
 
     def _run_control(self, escape: Escape) -> bool:
-        """Run an escape in an instance of its own, without the layers that stop it; say whether it succeeded."""
+        """Run an escape in an instance of its own, without the layers that stop it; return whether it succeeded."""
         without = frozenset(escape.layers)
         with self._fixture(escape, self.victim_token) as fixture:
             fixture.writable = writable_path(fixture.scratch, without)
@@ -205,7 +205,7 @@ class Harness:
 
 
 class SecretTools(ScriptedTools):
-    """The tools of somebody else's session: whatever they serve is a secret."""
+    """The tools of another user's session: everything they serve is a secret."""
 
     def __init__(self, secret: str) -> None:
         self._secret = secret
@@ -217,7 +217,7 @@ class SecretTools(ScriptedTools):
 
 @contextmanager
 def _open_harness(state_dir: Path, engine: SandboxEngine) -> Iterator[Harness]:
-    """Start a server with somebody else's session in it, and a secret in its environment and in an open file."""
+    """Start a server with another user's session in it, and a secret in its environment and in an open file."""
     secret, victim = secrets.token_hex(12), SessionCorpus(secrets.token_hex(16), "0" * 20, 3)
     os.environ[ENVIRONMENT_NAME] = secret
     with tempfile.TemporaryFile() as file:
@@ -239,7 +239,7 @@ class Weakened(Bubblewrap):
     """bubblewrap without some of its layers."""
 
     def __init__(self, limits: ProgramLimits, state_dir: Path, without: Set[str], scratch: Path, own_root: bool = False) -> None:
-        """Take layers down.
+        """Remove layers.
 
         Args:
             limits: see `Bubblewrap`.
@@ -287,7 +287,7 @@ class Weakened(Bubblewrap):
 
 
 def writable_path(scratch: Path, without: Set[str]) -> str:
-    """Return where a program of a `Weakened` instance sees the directory that it can write to."""
+    """Return the path of the writable directory inside a `Weakened` instance."""
     return str(scratch) if "root" in without else "/tmp"
 
 

@@ -27,14 +27,14 @@ STOPS = {
     StopReason.MAX_TURNS: "max_turns",
     StopReason.MAX_TOKENS: "max_output_tokens",
 }
-"""Our stop reasons as stop conditions of a trace; the last two are names of `verifiers`, which counts such a trace as truncated."""
+"""Stop reasons -> stop conditions of a trace; the last two are names of `verifiers`, which counts such a trace as truncated."""
 
 _THREADS = ThreadPoolExecutor(1024, thread_name_prefix="episode")
-"""Waiting for the policy is all that a thread does; how many wait at once `verifiers` decides (`--max-concurrent`)."""
+"""Maximum number of threads, which only wait for the policy; `verifiers` decides how many wait at once (`--max-concurrent`)."""
 
 
 class SearcherHarness(vf.Harness[vf.HarnessConfig]):
-    """Plays one question with our prompt, tools and limits."""
+    """Harness that plays one question with this project's prompt, tools and limits."""
 
     APPENDS_SYSTEM_PROMPT = True
     EXECUTES_CODE = False
@@ -72,7 +72,7 @@ class SearcherHarness(vf.Harness[vf.HarnessConfig]):
 
 
 class SearcherEnvConfig(vf.SingleAgentEnvConfig):
-    """One searcher; nothing it does needs a sandbox."""
+    """Settings of one searcher, which needs no sandbox."""
 
     agent: vf.AgentConfig = vf.AgentConfig(runtime=vf.SubprocessConfig())
     """The policy; it plays in the process of `verifiers`."""
@@ -83,7 +83,7 @@ class SearcherEnv(vf.SingleAgentEnv, vf.Env[SearcherEnvConfig]):
 
 
 def _sampling(ctx: vf.ModelContext, trace: vf.Trace, environment: SearcherEnvironment) -> Sampling:
-    """Sample as the run is told to, greedily where it says nothing; what it sets itself (`--sampling.*`) wins over this on the way."""
+    """Return the sampling of the run, by default greedy; settings of the run itself (`--sampling.*`) win over it."""
     temperature = ctx.sampling.temperature or 0.0
     # One seed for all would make the episodes of a group equal.
     seed = int(trace.id[:8], 16) if temperature else environment.config.evaluate.seed

@@ -1,4 +1,4 @@
-"""The questions of a corpus as tasks of `verifiers`, and how a played one is graded.
+"""The questions of a corpus as tasks of `verifiers`, and the grading of played ones.
 
 One task is one question. Its setup opens the corpus and the index, its score is that of `slmsearch evaluate`: the named parts of the
 reward are its rewards, so that their sum is the reward, and the summary of its row is its metrics (`docs/metrics.md`).
@@ -36,12 +36,12 @@ from slmsearch.evaluate.store import episode_from_dict
 from slmsearch.judge import ExactJudge, Judge, make_judge
 
 EPISODE = "episode"
-"""Key of a played episode in a trace's `info`; what lies there is saved with the trace, so that `replay` can grade it again."""
+"""Key of a played episode in a trace's `info`, which is saved with the trace, so that `replay` can grade it again."""
 _OPENING = threading.Lock()
 
 
 class SearcherState(vf.State):
-    """What lasts from the setup of a task to its score; never saved."""
+    """State from the setup of a task to its score; never saved."""
 
     searcher: Any = Field(default=None, exclude=True, repr=False)
     """The `SearcherEnvironment` that the harness plays in; None before setup."""
@@ -50,7 +50,7 @@ class SearcherState(vf.State):
 
 
 class SearcherTaskData(vf.TaskData):
-    """A question, as it travels and is recorded; the fields of `Question`."""
+    """A question in the form that is sent and recorded; the fields of `Question`."""
 
     question_id: str
     question: str
@@ -68,7 +68,7 @@ class SearcherTaskData(vf.TaskData):
 
 
 class SearcherTaskConfig(vf.TaskConfig):
-    """What playing and grading read."""
+    """Settings of playing and grading."""
 
     run: RunConfig = RunConfig()
     """Settings, as in a file of `deployments/configs`: `--env.taskset.task.run @ FILE.yaml`. Sections about training and tracking are
@@ -77,7 +77,7 @@ class SearcherTaskConfig(vf.TaskConfig):
 
 
 class SearcherTasksetConfig(vf.TasksetConfig):
-    """Which questions are tasks."""
+    """Settings that choose the questions."""
 
     task: SearcherTaskConfig = SearcherTaskConfig()
     split: Literal["train", "validation", "test", "all"] | None = None
@@ -90,7 +90,7 @@ class SearcherTask(vf.Task[SearcherTaskData, SearcherState, SearcherTaskConfig])
 
     @property
     def key(self) -> str:
-        """The question's id."""
+        """Return the question's id."""
         return str(self.data.question_id)
 
     async def setup(self, trace: vf.Trace) -> None:
@@ -133,7 +133,7 @@ class SearcherTaskset(vf.Taskset[SearcherTask, SearcherTasksetConfig]):
     """The questions of the configured corpus."""
 
     def load(self) -> Iterator[SearcherTask]:
-        """Yield the selected questions, in corpus order; a corpus that is not there is built first.
+        """Yield the selected questions, in corpus order; build a missing corpus first.
 
         Raises:
             CorpusError: it cannot be built, or holds no such question.
@@ -153,7 +153,7 @@ class SearcherTaskset(vf.Taskset[SearcherTask, SearcherTasksetConfig]):
 
 
 def open_indexed_corpus(run: RunConfig) -> IndexedCorpus:
-    """Open the configured corpus and index; later calls with the same settings get the same one. Safe to call from threads.
+    """Open the configured corpus and index; later calls with the same settings return the same one. Safe to call from threads.
 
     Raises:
         CorpusError, IndexUnusableError, EmbedderError: it cannot be built or opened.

@@ -1,4 +1,4 @@
-"""Who is let in: a token where one is set, else this machine alone."""
+"""Authentication of clients: a token if one is set, else only this machine."""
 
 import asyncio
 import base64
@@ -15,21 +15,21 @@ from slmsearch.serving.api.protocol import ApiError
 from slmsearch.serving.engines.request import is_loopback
 
 OPEN_PATHS = ("/health", "/ready")
-"""They answer without a token; they say nothing but the state."""
+"""Paths that answer without a token; they reveal only the state."""
 PAGE, PAGE_FILES = "/", "/page/"
-"""Where a browser, which is told so, asks its user for the token: as the password of any name (HTTP Basic)."""
+"""Paths at which a browser asks its user for the token: as the password of any name (HTTP Basic)."""
 CHALLENGE = 'Basic realm="slmsearch: any name, the token as password", charset="UTF-8"'
 LOOK_SECONDS = 0.2
-"""Where a request is not whole yet, the service looks so often whether it stops."""
+"""Time between two checks for a stop while a request is incomplete."""
 HEADERS = {"X-Content-Type-Options": "nosniff", "Cross-Origin-Resource-Policy": "same-origin", "Referrer-Policy": "no-referrer"}
-"""Of every answer: no page of another origin gets one into its process, nothing is taken for what it is not called."""
+"""Headers of every answer: no page of another origin gets one into its process, and browsers do not guess content types."""
 
 
 def check_token(token: str) -> str:
     """Return a token that can stand in a header.
 
     Raises:
-        ConfigError: it cannot.
+        ConfigError: the token cannot.
     """
     if not (token.isascii() and token.isprintable() and " " not in token):
         raise ConfigError("the token of the service must be of visible ASCII characters, without blanks")
@@ -37,17 +37,17 @@ def check_token(token: str) -> str:
 
 
 def require_private_host(host: str, token: str | None, variable: str) -> None:
-    """Refuse to listen for other machines without a token; `variable` is where one is set.
+    """Refuse to listen for other machines without a token; `variable` is the one that sets it.
 
     Raises:
-        ConfigError: it is refused.
+        ConfigError: the host is not loopback and no token is set.
     """
     if token is None and not is_loopback(host):
         raise ConfigError(f"without a token only this machine may ask: set {variable}, or leave --host {host} out")
 
 
 class Access:
-    """ASGI middleware that refuses whoever may not ask, and lets go of connections when the service stops.
+    """ASGI middleware that refuses unauthorised clients, and drops connections when the service stops.
 
     Without a token the `Host` header must name this machine: a page in a browser may send requests here under a name of its own.
     """
@@ -55,7 +55,7 @@ class Access:
     def __init__(
         self, app: ASGIApp, token: str | None, metrics: ServiceMetrics, is_stopping: Callable[[], bool], own_pages: bool = False
     ) -> None:
-        """Let requests through to an application; with `own_pages` those of a page in a browser only if it comes from here."""
+        """Wrap an application; with `own_pages` a browser's page may send requests only if it comes from this service."""
         self._app, self._token, self._metrics, self._is_stopping = app, token, metrics, is_stopping
         self._own_pages = own_pages
 
@@ -83,7 +83,7 @@ class Access:
         await response(scope, receive, send_last)
 
     def _while_serving(self, receive: Receive) -> Receive:
-        """Let a client that has not sent all of its request when the service stops count as gone: nothing ends before it."""
+        """Treat a client with an incomplete request as disconnected when the service stops: the request would block the end."""
         whole = False
 
         async def receive_while_serving() -> Message:
@@ -132,7 +132,7 @@ def _read_password(given: str) -> bytes:
 
 
 def _comes_from_elsewhere(method: str, headers: Headers) -> bool:
-    """Say whether a page of another origin had the browser send this: it sends the password along, whoever asks."""
+    """Return whether a page of another origin made the browser send this: it sends the password with any request."""
     return method not in ("GET", "HEAD") and headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none")
 
 

@@ -1,4 +1,4 @@
-"""The endpoints."""
+"""HTTP endpoints of the service."""
 
 import asyncio
 import json
@@ -38,9 +38,9 @@ from slmsearch.serving.api.waiting import RETRY_S
 
 MAX_BODY_BYTES = 1 << 20
 BODY_SECONDS = 15.0
-"""Time a client has to send a request."""
+"""Time limit for a client to send a request."""
 HUNG_UP = 499
-"""Status of a reply that nobody reads."""
+"""Status of a reply to a client that has hung up."""
 T = TypeVar("T")
 CHAT, FEEDBACK = "/v1/chat/completions", "/v1/feedback"
 
@@ -97,7 +97,7 @@ def make_app(service: SearcherService, token: str | None, feedback: FeedbackLog 
 def _add_feedback(app: FastAPI, service: SearcherService, log: FeedbackLog) -> None:
     @app.post(FEEDBACK, openapi_extra=_takes(FEEDBACK, FeedbackRequest))
     async def feedback(http: HttpRequest) -> dict[str, Any]:
-        """Keep what is said of an answer; when this answers, it is kept for good."""
+        """Store feedback on an answer; after the reply it is stored for good."""
         request = parse_feedback(await read_body(http))
         given = Feedback(**request.model_dump())
         try:
@@ -145,7 +145,7 @@ async def _complete(events: AsyncGenerator[PlayedStep | Answer, None], reply: As
 async def _stream(
     first: PlayedStep | Answer, events: AsyncGenerator[PlayedStep | Answer, None], reply: AskedReply, include_usage: bool
 ) -> AsyncIterator[dict[str, str]]:
-    """Write a reply as events; what breaks on the way is one, too."""
+    """Write a reply as events; an error on the way is one, too."""
     async with aclosing(events):
         yield {"data": reply.chunk({"role": "assistant", "content": ""})}
         event = first
@@ -165,7 +165,7 @@ async def read_body(http: HttpRequest) -> bytes:
     """Read a body of JSON.
 
     Raises:
-        ApiError: it is something else, too large, or does not come.
+        ApiError: it is no JSON, too large, or does not come.
     """
     if http.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         # A page in a browser may send other types anywhere without asking first.
@@ -184,7 +184,7 @@ async def read_body(http: HttpRequest) -> bytes:
 
 
 def add_errors(app: FastAPI, hint: str) -> None:
-    """Let an application write every error in OpenAI's form; the hint tells a client with a wrong path where to ask."""
+    """Make an application write every error in OpenAI's form; the hint tells a client with a wrong path the right one."""
 
     async def answer_refusal(_: HttpRequest, error: Exception) -> JSONResponse:
         assert isinstance(error, ApiError)

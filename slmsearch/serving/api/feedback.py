@@ -1,4 +1,4 @@
-"""What people say of answers, kept in an append-only log of JSON Lines that survives kills."""
+"""Feedback of people on answers, kept in an append-only log of JSON Lines that survives kills."""
 
 import fcntl
 import json
@@ -15,41 +15,41 @@ from slmsearch.foreign import encodable
 
 Verdict = Literal["right", "wrong"]
 MAX_LOG_BYTES = 64 << 20
-"""No record is added to a log of this size: who may ask must not be able to fill the disk."""
+"""Maximum size of the log: clients must not be able to fill the disk."""
 _OPTIONAL = ("answer", "correct_answer", "source", "completion")
 
 
 class LogFullError(ServiceError):
-    """The log has the size that it may have."""
+    """Error of a log that has its maximum size."""
 
 
 @dataclass(frozen=True, slots=True)
 class Feedback:
-    """What somebody said of an answer."""
+    """Feedback of one person on an answer."""
 
     question: str
     answer: str | None
-    """What was answered; None where nothing was."""
+    """Answer of the service; None if there was none."""
     verdict: Verdict
     correct_answer: str | None = None
-    """Only of a wrong one."""
+    """Right answer, only with feedback on a wrong one."""
     source: str | None = None
     """Id of the section in which the right answer stands."""
     completion: str | None = None
-    """Id of the completion that it is about."""
+    """Id of the completion that the feedback is about."""
     id: str = field(default_factory=lambda: f"feedback-{uuid.uuid4().hex}")
     created: int = field(default_factory=lambda: int(time.time()))
-    """Seconds since the epoch."""
+    """Time in seconds since the epoch."""
 
 
 @dataclass(frozen=True, slots=True)
 class GivenFeedback:
-    """What a log holds."""
+    """Contents of a log."""
 
     records: tuple[Feedback, ...]
-    """The oldest first; of several on one completion all."""
+    """Records, the oldest first; a completion may have several."""
     unreadable: int
-    """Lines that are no records: the beginning of one whose writer was killed before it was accepted."""
+    """Number of lines that are no records: the beginning of one whose writer was killed before it was accepted."""
 
 
 class FeedbackLog:
@@ -60,11 +60,11 @@ class FeedbackLog:
         self.path = path
 
     def append(self, feedback: Feedback) -> None:
-        """Add a record; when this returns, it survives a kill and a power cut.
+        """Add a record; after the return it survives a kill and a power cut.
 
         Raises:
-            LogFullError: the log has the size that it may have.
-            ServiceError: it cannot be written.
+            LogFullError: the log has its maximum size.
+            ServiceError: the file cannot be written.
         """
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -91,10 +91,10 @@ class FeedbackLog:
             sync_directory(self.path.parent)
 
     def read(self) -> GivenFeedback:
-        """Read what was given, while others may add to it.
+        """Read all records, while other processes may add some.
 
         Raises:
-            ServiceError: the file is there and cannot be read.
+            ServiceError: the file exists and cannot be read.
         """
         try:
             lines = self.path.read_bytes().split(b"\n")

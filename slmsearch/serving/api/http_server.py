@@ -1,4 +1,4 @@
-"""The life of the service: it listens, loads, answers, and ends in order."""
+"""The life of the HTTP service: listen, load, answer, and end in order."""
 
 import logging
 import socket
@@ -15,33 +15,33 @@ from slmsearch.serving.api.app import make_app
 from slmsearch.serving.api.searcher_service import SearcherService
 
 CLOSE_SECONDS = 5
-"""Time that connections have to end when every question is answered."""
+"""Time limit for connections to end after the last answer."""
 _LOOK_SECONDS = 0.5
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the service listens, and whom it answers."""
+    """Address of the service, and its access rules."""
 
     host: str
     port: int
     token: str | None
-    """What clients must send; None answers whoever is on this machine."""
+    """Token that clients must send; None answers every client on this machine."""
 
     @property
     def origin(self) -> str:
-        """Its address, without a path."""
+        """Return the address, without a path."""
         return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
 
     @property
     def base_url(self) -> str:
-        """What clients take as `base_url`."""
+        """Return the `base_url` for clients."""
         return f"{self.origin}/v1"
 
 
 MakeApp = Callable[[SearcherService, str | None], ASGIApp]
-"""Service, token -> the application that asks it."""
+"""Function of service and token that makes the application."""
 
 
 def serve(
@@ -52,18 +52,18 @@ def serve(
     make: MakeApp = make_app,
     port_flag: str = "--port",
 ) -> None:
-    """Listen and answer until `stop` is set; then answer what was asked by then, and return.
+    """Listen and answer until `stop` is set; then answer the waiting requests, and return.
 
     Args:
         service: not started yet.
-        place: where to listen.
-        stop: ends it.
+        place: address to listen on.
+        stop: event that ends the service.
         on_ready: called when the policy is loaded.
-        make: makes the application; OpenAI's endpoints if it is left out.
-        port_flag: what sets the port, for the message where it is taken.
+        make: makes the application; default: OpenAI's endpoints.
+        port_flag: option that sets the port, for the message if it is in use.
 
     Raises:
-        ServiceError: the port is taken.
+        ServiceError: the port is in use.
         SlmSearchError: the policy cannot be loaded.
     """
     require_free_port(place.port, port_flag, place.host)

@@ -1,4 +1,4 @@
-"""The tools over the two transports of MCP, with the official SDK (extra `mcp`), whose releases 1 and 2 differ in how a server is made."""
+"""MCP over its two transports, with the official SDK (extra `mcp`), whose releases 1 and 2 differ in how a server is made."""
 
 import asyncio
 import json
@@ -38,7 +38,7 @@ EMPTY_LISTS: dict[str, tuple[Any, Any]] = {
     "resource_templates": (types.ListResourceTemplatesRequest, types.ListResourceTemplatesResult.model_validate({"resourceTemplates": []})),
     "prompts": (types.ListPromptsRequest, types.ListPromptsResult(prompts=[])),
 }
-"""Kind of request and what it gives; the searcher has none of them, and some clients fail without an answer."""
+"""Kind of list -> its request and an empty result; the searcher has none of them, and some clients fail without an answer."""
 log = logging.getLogger(__name__)
 
 
@@ -91,10 +91,10 @@ def _give(result: Any) -> Any:
 
 
 def read_message(text: str | bytes) -> Any:
-    """Read a message of the protocol; 2.0 is the integer 2, as some clients write ids, which the SDK takes as integers only.
+    """Read a message of the protocol; an id such as 2.0 becomes the integer 2: some clients send floats, and the SDK accepts only integers.
 
     Raises:
-        ValueError: it is no JSON.
+        ValueError: the message is no JSON.
     """
     try:
         return json.loads(text, parse_float=_read_number)
@@ -108,7 +108,7 @@ def _read_number(text: str) -> int | float:
 
 
 class _Endpoint:
-    """The manager as an ASGI application; a class, which Starlette takes for one."""
+    """The manager as an ASGI application, a class because Starlette recognises one."""
 
     def __init__(self, manager: StreamableHTTPSessionManager) -> None:
         self._manager = manager
@@ -131,7 +131,7 @@ class _Endpoint:
 def make_mcp_app(service: SearcherService, token: str | None) -> ASGIApp:
     """Make the application of streamable HTTP.
 
-    It keeps no sessions: a request may come to any process, before and after a restart. So there is nothing to GET or DELETE.
+    It keeps no sessions: a request may come to any process, before and after a restart. So GET and DELETE have no use.
     """
     manager = StreamableHTTPSessionManager(make_server(service), stateless=True)
     app = FastAPI(openapi_url=None, lifespan=lambda _: manager.run())
@@ -143,7 +143,7 @@ def make_mcp_app(service: SearcherService, token: str | None) -> ASGIApp:
 
 @contextmanager
 def keep_standard_streams() -> Iterator[tuple[int, int]]:
-    """Keep stdin and stdout for the protocol, as descriptors; what others read is empty, and what they print goes to stderr."""
+    """Keep stdin and stdout for the protocol, as descriptors; other readers get an empty input, and other output goes to stderr."""
     sys.stdout.flush()
     kept = (os.dup(0), os.dup(1))
     with open(os.devnull) as nothing:
@@ -159,12 +159,12 @@ def keep_standard_streams() -> Iterator[tuple[int, int]]:
 
 
 def serve_stdio(service: SearcherService, stop: threading.Event, streams: tuple[int, int]) -> None:
-    """Answer one client over stdin and stdout until it closes them or `stop` is set; then what was asked is answered, and this returns.
+    """Answer one client over stdin and stdout until it closes them or `stop` is set; then answer the waiting requests and return.
 
-    The client may talk while the policy is loaded.
+    The client may send requests while the policy loads.
 
     Raises:
-        SlmSearchError: the policy cannot be loaded, or the server broke.
+        SlmSearchError: the policy cannot be loaded, or the server failed.
     """
     source, sink = streams
     reader, writer = os.pipe()

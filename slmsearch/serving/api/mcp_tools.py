@@ -1,4 +1,4 @@
-"""The tools of the searcher as MCP clients see them: names, descriptions, schemas, and what a call gives back. Knows no SDK."""
+"""The tools of the searcher for MCP clients: names, descriptions, schemas, and results. This module uses no SDK."""
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
@@ -80,7 +80,7 @@ class FoundAnswer(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class McpTool:
-    """A tool as clients are told of it."""
+    """A tool and its description for clients."""
 
     name: str
     title: str
@@ -89,14 +89,14 @@ class McpTool:
     result: type[BaseModel]
 
     def describe(self) -> dict[str, Any]:
-        """Describe it as the protocol does."""
+        """Return the tool's description in the form of the protocol."""
         schemas = {"inputSchema": self.arguments.model_json_schema(), "outputSchema": self.result.model_json_schema()}
         hints = {"readOnlyHint": True, "destructiveHint": False, "idempotentHint": True, "openWorldHint": False}
         return {"name": self.name, "title": self.title, "description": self.description, **schemas, "annotations": hints}
 
 
 def _take(name: str, most_chars: int, description: str) -> type[BaseModel]:
-    """Make the schema of one argument, a text; a model may send an id or a year as a number."""
+    """Make the schema of one text argument; a model may send an id or a year as a number."""
     config = ConfigDict(extra="forbid", strict=True, str_strip_whitespace=True)
     text = Annotated[str, BeforeValidator(lambda value: str(value) if type(value) is int else value)]
     field: Any = (text, Field(min_length=1, max_length=most_chars, description=description))
@@ -137,7 +137,7 @@ TOOLS = (
 
 
 async def call_tool(service: SearcherService, name: str, arguments: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
-    """Call a tool; returns the result as the protocol writes it, also where it is an error. Raises nothing."""
+    """Call a tool; return the result in the form of the protocol, errors included. It raises no error."""
     try:
         tool = next((tool for tool in TOOLS if tool.name == name), None)
         if tool is None:

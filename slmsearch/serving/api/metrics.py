@@ -1,4 +1,4 @@
-"""What Prometheus is told."""
+"""Prometheus metrics of the service."""
 
 from collections.abc import Callable
 
@@ -7,16 +7,16 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
 ABANDONED = "abandoned"
-"""Outcome: the client hung up."""
+"""Outcome of a request whose client hung up."""
 SERVED_CALL = "served_call"
-"""Outcome: a tool was called, which is no question."""
+"""Outcome of a call of a tool, which is no question."""
 
 
 class ServiceMetrics:
     """The metrics of one service, in a registry of its own."""
 
     def __init__(self, count_waiting: Callable[[], int]) -> None:
-        """Make them; `count_waiting` gives the length of the queue."""
+        """Create the metrics; `count_waiting` returns the length of the queue."""
         self.registry = CollectorRegistry()
         self.requests = Counter(
             "slmsearch_requests", "Questions by outcome: a stop reason, or the code of an error", ["outcome"], registry=self.registry
@@ -33,10 +33,10 @@ class ServiceMetrics:
         Gauge("slmsearch_waiting_questions", "Length of the queue", registry=self.registry).set_function(count_waiting)
 
     def show_model(self, version: str, index_key: str) -> None:
-        """Name the version that plays."""
+        """Set the version that plays."""
         self._model.clear()
         self._model.labels(version, index_key).set(1)
 
     def render(self) -> bytes:
-        """Write them as Prometheus reads them."""
+        """Return the metrics in Prometheus' text format."""
         return generate_latest(self.registry)

@@ -1,4 +1,4 @@
-"""The page at `/`: its files, and what a browser is told to do with them."""
+"""The web page at `/`: its files and headers."""
 
 from importlib.resources import files
 
@@ -40,12 +40,12 @@ def add_page(app: FastAPI) -> None:
 
     @app.get("/", include_in_schema=False)
     async def page() -> Response:
-        """Give the page."""
+        """Return the page."""
         return held["page.html"]
 
     @app.get("/page/{name}", include_in_schema=False)
     async def file(name: str) -> Response:
-        """Give what the page consists of."""
+        """Return a file of the page."""
         if name not in held:
             raise ApiError(404, "not_found", "the page has no such file")
         return held[name]

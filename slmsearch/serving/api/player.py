@@ -15,18 +15,18 @@ from slmsearch.serving.api.playing import Answer, PlayedStep, ServedPolicy
 from slmsearch.serving.api.waiting import RETRY_S, AskedQuestion, WaitingQuestions
 
 OnAnswer = Callable[[str, Answer], None]
-"""Question, answer; called in the thread that plays, must return at once."""
+"""Callback with question and answer; it runs in the thread that plays and must return at once."""
 LOOK_SECONDS = 0.25
-"""An idle player looks so often whether its child still lives."""
+"""Time between two checks of an idle player that its child lives."""
 GAP_SECONDS = 0.02
-"""After a batch of several, the next one waits for questions that come so soon after each other: most clients ask again at once."""
+"""Gap of questions for which the next batch waits after a batch of several: most clients ask again at once."""
 GRACE_SECONDS = 30.0
-"""A batch that plays so long after the last deadline in it hangs; its child is killed."""
+"""Time after the last deadline of a batch at which it counts as hung; its child is killed."""
 log = logging.getLogger(__name__)
 
 
 class Player(threading.Thread):
-    """Loads a policy into a child, then plays batch after batch until it is retired; where that child dies, another one loads it again."""
+    """Thread that loads a policy into a child and plays batches until it is retired; if the child dies, another one loads it again."""
 
     def __init__(
         self,
@@ -37,36 +37,36 @@ class Player(threading.Thread):
         on_answer: OnAnswer | None = None,
         spares: bool = True,
     ) -> None:
-        """Start nothing yet.
+        """Set up the player without starting it.
 
         Args:
-            served: what is loaded.
-            waiting: where questions come from.
-            metrics: of the service.
+            served: policy and index to load.
+            waiting: queue of questions.
+            metrics: metrics of the service.
             on_loaded: called in the new thread when the policy is loaded for the first time, before the first batch.
-            on_answer: told of each answer.
-            spares: keep a second child that has imported what the first one has (some 0.5 GB), so that it takes its place within seconds.
+            on_answer: receives each answer.
+            spares: keep a second child with the same imports (some 0.5 GB), which can replace the first one within seconds.
         """
         super().__init__(name=f"player of {served.version}", daemon=True)
         self.served, self.index_key = served, served.index_key or ""
         self.failure: Exception | None = None
-        """Why the policy was not loaded the first time; the thread has ended then."""
+        """Error of the first load; the thread has ended then."""
         self.settled = threading.Event()
-        """Set when it is loaded, or will not be."""
+        """Event of the end of the first load, successful or not."""
         self.ready = threading.Event()
-        """Set while it is loaded."""
+        """Event that is set while the policy is loaded."""
         self._waiting, self._metrics, self._on_loaded, self._on_answer = waiting, metrics, on_loaded, on_answer
         self._retired = threading.Event()
         self._child, self._spare, self._spares = Child(), Child(), spares
         self._several = False
-        """The last batch had several questions."""
+        """True if the last batch had several questions."""
 
     def retire(self) -> None:
         """End after the present batch."""
         self._retired.set()
 
     def close(self) -> None:
-        """End now; questions in play are told that it broke."""
+        """End now; questions in play get an error."""
         self.retire()
         self._child.interrupt()
         self.join()
@@ -99,7 +99,7 @@ class Player(threading.Thread):
         log.info("%s is loaded, in %.1f s", self.served.version, time.monotonic() - started)
 
     def _go_on(self) -> None:
-        """Play one batch, if one comes; load again first where the child is gone."""
+        """Play one batch, if one comes; first load the policy again if the child has died."""
         batch: Sequence[AskedQuestion] = ()
         try:
             if self._child.pid is None:

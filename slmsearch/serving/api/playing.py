@@ -1,4 +1,4 @@
-"""What the child process of the service does: hold a policy and an index, play batches of questions on them, serve calls of tools."""
+"""Work of the service's child process: hold a policy and an index, play batches of questions on them, serve calls of tools."""
 
 import gc
 from collections.abc import Callable, Sequence
@@ -20,10 +20,10 @@ from slmsearch.foreign import encodable
 from slmsearch.judge import ExactJudge
 
 RESULT_CHARS = 500
-"""Of a tool's result in a step."""
+"""Characters of a tool's result in a step."""
 ARGUMENT_CHARS = 1000
 PROGRAM, MALFORMED = "program", "malformed"
-"""What a step is called that is no call of a tool."""
+"""Name of a step without a call of a tool."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,50 +31,50 @@ class ServedPolicy:
     """A policy, the index version that it searches, and the settings it plays with."""
 
     version: str
-    """What clients are told: `slmsearch-searcher/3` for a registered version, else the policy's name."""
+    """Name for clients: `slmsearch-searcher/3` for a registered version, else the policy's name."""
     spec: PolicySpec
     config: RunConfig
     corpus_digest: str | None = None
     index_key: str | None = None
-    """None, as the digest: those of the configured corpus."""
+    """Key of the index version; None, here and for the digest, takes those of the configured corpus."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlayedStep:
-    """A turn that did not answer."""
+    """A turn without an answer."""
 
     call: str
     """Name of the tool, `program`, or `malformed`."""
     argument: str
     result: str
-    """Its beginning."""
+    """Beginning of the result."""
     served: bool
-    """False where the call could not be served, and `result` says why."""
+    """False if the call could not be served; then `result` has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A question that was played to its end."""
+    """Result of a question that was played to its end."""
 
     episode: Episode
     sources: tuple[AnswerSource, ...]
     version: str
-    """Of the policy that played."""
+    """Version of the policy that played."""
     index_key: str
 
 
 @dataclass(frozen=True, slots=True)
 class ServedCall:
-    """What came of a call that a client made itself."""
+    """Result of a call that a client made itself."""
 
     text: str
-    """As a policy reads it."""
+    """Result as a policy reads it."""
     served: bool
-    """False where the call could not be served, and `text` says why."""
+    """False if the call could not be served; then `text` has the reason."""
     pages: tuple[tuple[str, str], ...] = ()
     """Id and title of the pages in the result, in its order."""
     sections: tuple[tuple[str, str], ...] = ()
-    """Id and heading of the sections in it, likewise."""
+    """Id and heading of the sections in the result, in its order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +86,9 @@ class _Loaded:
 
 
 IMPORTED = ("slmsearch.serving.api.playing", "slmsearch.sampling.torch_sampler", "peft", "sentence_transformers")
-"""Modules of which `load` needs the most; to import them takes several times as long as the rest of it."""
+"""Modules that `load` needs; their import takes several times as long as the rest of it."""
 _loaded: list[_Loaded] = []
-"""Of this process: one, or none yet."""
+"""Loaded policy of this process: one, or none yet."""
 
 
 def load(served: ServedPolicy) -> str:
@@ -110,9 +110,9 @@ def load(served: ServedPolicy) -> str:
 
 
 def play(questions: Sequence[Question], on_turn: Callable[[str, PlayedStep], None], on_end: Callable[[str, Answer], None]) -> None:
-    """Play questions together, greedily; tell of each step and of each end as it comes, by the question's id.
+    """Play questions together, greedily; report each step and each end as it comes, by the question's id.
 
-    A question that is too long for the policy's context ends as `max_tokens`, and no other fails with it.
+    A question that is too long for the policy's context ends as `max_tokens`, and the others go on.
     """
     (loaded,) = _loaded
     environment = loaded.environment
@@ -139,10 +139,10 @@ def play(questions: Sequence[Question], on_turn: Callable[[str, PlayedStep], Non
 
 
 def serve_calls(calls: Sequence[ToolCall]) -> list[ServedCall]:
-    """Serve calls of tools with the toolbox that the policy plays with, one result each, in order.
+    """Serve calls of tools with the toolbox of the policy, one result each, in order.
 
     Raises:
-        IndexUnusableError, EmbedderError: the index or its embedder broke.
+        IndexUnusableError, EmbedderError: the index or its embedder failed.
     """
     (loaded,) = _loaded
     toolbox = loaded.environment.toolbox
@@ -157,7 +157,7 @@ def serve_calls(calls: Sequence[ToolCall]) -> list[ServedCall]:
 
 
 def make_step(turn: Turn) -> PlayedStep:
-    """Say in short what a turn did, and what came back."""
+    """Return a short form of a turn: its call and its result."""
     if turn.call is not None:
         name, argument = turn.call.name, turn.call.argument
     else:

@@ -1,6 +1,6 @@
-"""OpenAI's chat completions as this service speaks them: requests, completions, chunks, errors.
+"""OpenAI's chat completions in the form of this service: requests, completions, chunks, errors.
 
-Replies are the types of the `openai` SDK. What they have no place for is in the field `slmsearch`.
+Replies are the types of the `openai` SDK. Further data are in the field `slmsearch`.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from slmsearch.serving.api.playing import Answer, PlayedStep
 from slmsearch.serving.api.response_format import JsonAnswers
 
 MODEL = "searcher"
-"""Name of the one model, whichever version plays."""
+"""Name of the one model, for every version."""
 OWNER = "slmsearch"
 MAX_QUESTION_CHARS = 2000
 MAX_ANSWER_CHARS = 4000
@@ -33,23 +33,23 @@ NO_ANSWER = {
 
 
 class ApiError(Exception):
-    """What a client is told instead of an answer."""
+    """Error that a client gets instead of an answer."""
 
     def __init__(self, status: int, code: str, message: str, param: str | None = None, retry_s: int | None = None) -> None:
-        """Say why.
+        """Set the reason.
 
         Args:
-            status: of HTTP.
+            status: HTTP status.
             code: for programs.
             message: for people.
-            param: field of the request that it is about.
-            retry_s: seconds after which the same request may succeed; None where it will not.
+            param: field of the request that is wrong.
+            retry_s: seconds after which the same request may succeed; None if it will not.
         """
         super().__init__(message)
         self.status, self.code, self.message, self.param, self.retry_s = status, code, message, param, retry_s
 
     def body(self) -> dict[str, Any]:
-        """Write it in OpenAI's form."""
+        """Return the error in OpenAI's form."""
         kinds = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
         kind = kinds.get(self.status, "server_error" if self.status >= 500 else "invalid_request_error")
         return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
@@ -63,7 +63,7 @@ class ApiError(Exception):
 
 
 class _Read(BaseModel):
-    """What is read of a request; other fields are ignored, as OpenAI's newest ones are by older servers."""
+    """Base of request models; other fields are ignored, as older servers ignore OpenAI's newest ones."""
 
     model_config = ConfigDict(extra="ignore", strict=True)
 
@@ -83,7 +83,7 @@ class ChatMessage(_Read):
 
 
 class StreamOptions(_Read):
-    """Of a stream."""
+    """Options of a stream."""
 
     include_usage: bool | None = None
 
@@ -95,7 +95,7 @@ class JsonSchema(_Read):
 
 
 class ResponseFormat(_Read):
-    """How the answer is to be written."""
+    """Format of the answer."""
 
     type: Literal["text", "json_object", "json_schema"]
     json_schema: JsonSchema | None = None
@@ -127,7 +127,7 @@ def _strip(text: str | None) -> str | None:
 
 
 class FeedbackRequest(_Read):
-    """The body of `POST /v1/feedback`; texts lose the blanks around them, and an empty one says nothing."""
+    """The body of `POST /v1/feedback`; texts are stripped, and an empty one counts as missing."""
 
     question: str = Field(max_length=MAX_QUESTION_CHARS)
     answer: Annotated[str | None, Field(max_length=MAX_ANSWER_CHARS), AfterValidator(_strip)]
@@ -151,20 +151,20 @@ Body = TypeVar("Body", bound=BaseModel)
 
 @dataclass(frozen=True, slots=True)
 class AskedRequest:
-    """What is asked."""
+    """A parsed request."""
 
     question: str
     stream: bool
     include_usage: bool
     json_answers: JsonAnswers | None = None
-    """None writes them as text."""
+    """Writer of JSON answers; None writes text."""
 
 
 def parse_request(body: bytes) -> AskedRequest:
-    """Read the body of a request.
+    """Parse the body of a request.
 
     Raises:
-        ApiError: it is malformed, or asks for what this service does not do.
+        ApiError: it is malformed, or requests a feature that this service does not have.
     """
     read = _parse(ChatRequest, body)
     if read.n not in (None, 1):
@@ -188,7 +188,7 @@ def _read_format(asked: ResponseFormat | None) -> JsonAnswers | None:
 
 
 def parse_feedback(body: bytes) -> FeedbackRequest:
-    """Read what is said of an answer.
+    """Parse feedback on an answer.
 
     Raises:
         ApiError: it is malformed, or contradicts itself.
@@ -231,13 +231,13 @@ def find_question(messages: Sequence[ChatMessage]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class AskedReply:
-    """What all parts of one reply have in common."""
+    """Common fields of all parts of one reply."""
 
     id: str
     created: int
-    """Seconds since the epoch."""
+    """Time in seconds since the epoch."""
     json_answers: JsonAnswers | None = None
-    """None writes the answer as text."""
+    """Writer of JSON answers; None writes text."""
 
     def complete(self, steps: Sequence[PlayedStep], answer: Answer) -> str:
         """Write a completion as JSON."""
@@ -257,14 +257,14 @@ class AskedReply:
         return self.chunk({}, {"step": asdict(step)})
 
     def end(self, answer: Answer, include_usage: bool) -> list[str]:
-        """Write the last chunks: the answer, how it came about, and the tokens where they are asked for."""
+        """Write the last chunks: the answer, its description, and the token counts if requested."""
         chunks = [self.chunk(self._write(answer.episode)), self.chunk({}, describe_answer(answer), _finish(answer.episode))]
         if include_usage:
             chunks.append(self._chunk({**self._fields("chat.completion.chunk", [], None), "usage": _count(answer.episode)}))
         return chunks
 
     def _write(self, episode: Episode) -> dict[str, str]:
-        """Write the answer as fields of a message: its content, or a refusal where no JSON that fits says it."""
+        """Write the answer as fields of a message: its content, or a refusal if the schema allows no JSON for it."""
         text = content_of(episode)
         if self.json_answers is None:
             return {"content": text}
@@ -281,12 +281,12 @@ class AskedReply:
 
 
 def content_of(episode: Episode) -> str:
-    """Return the answer, or a sentence that says why there is none."""
+    """Return the answer, or a sentence with the reason why there is none."""
     return encodable(episode.answer) if episode.answer is not None else NO_ANSWER[episode.stop_reason]
 
 
 def describe_answer(answer: Answer) -> dict[str, Any]:
-    """Describe how an answer came about, without the steps."""
+    """Describe how an answer was found, without the steps."""
     episode = answer.episode
     given = None if episode.answer is None else encodable(episode.answer)
     sources = [{name: encodable(value) for name, value in asdict(source).items()} for source in answer.sources]
@@ -299,7 +299,7 @@ def _finish(episode: Episode) -> str:
 
 
 def _count(episode: Episode) -> CompletionUsage:
-    """Count tokens: what was read, tool results included, and what was written; zeros for what has no tokens."""
+    """Count tokens read, tool results included, and tokens written; zeros for policies without tokens."""
     read = len(episode.prompt_ids) + sum(len(turn.context_ids) for turn in episode.turns)
     return CompletionUsage(prompt_tokens=read, completion_tokens=episode.sampled_tokens, total_tokens=read + episode.sampled_tokens)
 

@@ -1,4 +1,4 @@
-"""Answers as JSON: `{"answer": ...}` where a client's `response_format` takes it."""
+"""Answers as JSON: `{"answer": ...}` if a client's `response_format` allows it."""
 
 import json
 from collections.abc import Iterator
@@ -10,10 +10,10 @@ from jsonschema.validators import extend
 from slmsearch.foreign import one_line
 
 MAX_SCHEMA_CHARS = 4000
-"""One of so many is checked within half a second."""
+"""Maximum size of a schema; one of this size is checked within half a second."""
 TOO_DEEP = "it is nested too deeply"
 ANY_ANSWER = "Paris"
-"""Fits every schema that takes an answer in words."""
+"""Example that fits every schema for an answer in words."""
 
 
 def _refuse(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
@@ -28,13 +28,13 @@ _Validator: Any = extend(
 
 
 class JsonAnswers:
-    """Writes answers as JSON that fits a schema."""
+    """Writer of answers as JSON that fits a schema."""
 
     def __init__(self, schema: dict[str, Any]) -> None:
         """Take a schema.
 
         Raises:
-            ValueError: it is none, or `{"answer": "some words"}` does not fit it.
+            ValueError: it is no schema, or `{"answer": "some words"}` does not fit it.
         """
         if len(json.dumps(schema)) > MAX_SCHEMA_CHARS:
             raise ValueError(f"the schema has more than {MAX_SCHEMA_CHARS} characters")
@@ -49,7 +49,7 @@ class JsonAnswers:
             raise ValueError(f'the searcher writes {{"answer": "some words"}}, which the schema does not take: {misfit}')
 
     def write(self, answer: str | None) -> str | None:
-        """Return the JSON of an answer, or of null where there is none; None where the schema does not take it."""
+        """Return the JSON of an answer, or of null if there is none; None if the schema does not allow it."""
         return None if self._find_misfit(answer) else json.dumps({"answer": answer}, ensure_ascii=False)
 
     def _find_misfit(self, answer: str | None) -> str | None:

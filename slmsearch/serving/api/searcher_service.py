@@ -1,4 +1,4 @@
-"""The searcher as a service: who plays, what waits, and when it ends."""
+"""The searcher as a service: the player, the queue, and the end."""
 
 import logging
 import threading
@@ -16,20 +16,20 @@ from slmsearch.serving.api.protocol import ApiError
 from slmsearch.serving.api.waiting import RETRY_S, AskedQuestion, WaitingQuestions
 
 FindNew = Callable[[str], ServedPolicy | None]
-"""The version that plays -> the one that should from now on, None where it is the same."""
+"""Function of the version that plays: returns the one to play from now on, None if it is the same."""
 FOLLOW_SECONDS = 3.0
-"""Time between two looks for another version."""
+"""Time between two checks for another version."""
 AGAIN_SECONDS = 60.0
 """Time until a version that could not be loaded is tried again."""
 FULL_RETRY_S = 2
 CLOSE_SECONDS = 5.0
-"""Time that a look for another version may still take when the service ends."""
+"""Time limit for a running check for another version when the service ends."""
 _POLL_SECONDS = 0.05
 log = logging.getLogger(__name__)
 
 
 class SearcherService:
-    """Answers questions; its methods are called from the thread that started it, `ask` and `call` from the event loop."""
+    """Service that answers questions; call its methods from the thread that started it, `ask` and `call` from the event loop."""
 
     def __init__(
         self,
@@ -39,13 +39,13 @@ class SearcherService:
         on_answer: OnAnswer | None = None,
         spares: bool = True,
     ) -> None:
-        """Start nothing yet.
+        """Set up the service without starting it.
 
         Args:
-            served: what plays at first.
+            served: first policy to play.
             settings: length of the queue, deadline.
-            find_new: looks for another version to play; None leaves it at the first.
-            on_answer: told of each answer, must return at once.
+            find_new: finds another version to play; None keeps the first.
+            on_answer: receives each answer, must return at once.
             spares: see `Player`.
         """
         self.settings = settings
@@ -56,7 +56,7 @@ class SearcherService:
         self._open: set[AskedQuestion] = set()
         self._draining = threading.Event()
         self._switching = threading.Lock()
-        """Who plays changes no more once `_draining` is set."""
+        """Lock of the player, which no longer changes once `_draining` is set."""
         self.player = self._make_player(served)
         self._follower = threading.Thread(target=self._follow, name="follower", daemon=True)
 
@@ -64,7 +64,7 @@ class SearcherService:
         return Player(served, self.waiting, self.metrics, self._switch, self._on_answer, self._spares)
 
     def start(self, stop: threading.Event) -> None:
-        """Load the first policy; returns when it is loaded, or `stop` is set.
+        """Load the first policy; return when it is loaded, or `stop` is set.
 
         Raises:
             SlmSearchError: it cannot be loaded.
@@ -85,14 +85,14 @@ class SearcherService:
 
     @property
     def version(self) -> str:
-        """Of the policy that plays."""
+        """Return the version of the policy that plays."""
         return self.player.served.version
 
     async def ask(self, text: str) -> AsyncGenerator[PlayedStep | Answer, None]:
-        """Ask a question; gives its steps as they come, and last the answer.
+        """Ask a question; yield its steps as they come, and last the answer.
 
         Raises:
-            ApiError: it is not answered.
+            ApiError: the question was not answered.
         """
         async with aclosing(self._events(text)) as events:
             async for event in events:
@@ -100,10 +100,10 @@ class SearcherService:
                 yield event
 
     async def call(self, call: ToolCall) -> ServedCall:
-        """Call a tool of the searcher. It waits in the queue of the questions and is served before the next batch.
+        """Call a tool of the searcher. The call waits in the queue of the questions and is served before the next batch.
 
         Raises:
-            ApiError: it was not called.
+            ApiError: the tool was not called.
         """
         async with aclosing(self._events(call.argument, call)) as events:
             event = await anext(events)
@@ -144,14 +144,14 @@ class SearcherService:
             )
 
     def drain(self) -> None:
-        """Take no more questions; returns when those taken are answered, or out of time."""
+        """Take no more questions; return when the waiting ones are answered, or out of time."""
         self._stop_taking()
         end = time.monotonic() + self.settings.deadline_s
         while self._open and time.monotonic() < end:
             time.sleep(_POLL_SECONDS)
 
     def close(self) -> None:
-        """End the processes; what is not answered by now is told that it broke."""
+        """End the processes; unanswered questions get an error."""
         self._stop_taking()
         if self._follower.is_alive():
             self._follower.join(CLOSE_SECONDS)
@@ -159,7 +159,7 @@ class SearcherService:
             self.player.close()
 
     def _switch(self, player: Player) -> None:
-        """Let a player that is loaded take the place of the one that played; called in its thread."""
+        """Replace the player by a loaded one; called in the thread of the new one."""
         with self._switching:
             before = self.player
             if self._draining.is_set() and player is not before:
@@ -177,7 +177,7 @@ class SearcherService:
             self._draining.set()
 
     def _follow(self) -> None:
-        """Look for another version every few seconds, and load it beside the one that plays."""
+        """Check for another version every few seconds, and load it beside the one that plays."""
         assert self._find_new is not None
         pause_s = FOLLOW_SECONDS
         while not self._draining.wait(pause_s):

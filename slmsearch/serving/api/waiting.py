@@ -1,4 +1,4 @@
-"""Questions that wait for the next batch. The event loop adds them, threads that play take them."""
+"""Queue of questions for the next batch. The event loop adds them, threads that play take them."""
 
 import asyncio
 import threading
@@ -13,37 +13,37 @@ from slmsearch.serving.api.playing import Answer, PlayedStep, ServedCall
 from slmsearch.serving.api.protocol import ApiError
 
 Event = PlayedStep | Answer | ServedCall | SlmSearchError
-"""What becomes of a question: its steps, then its answer or what broke; and of a call of a tool: its result, or what broke."""
+"""Events of a question: its steps, then its answer or an error; events of a call of a tool: its result, or an error."""
 RETRY_S = 5
-"""After what broke; a child process is back by then."""
+"""Time to wait after a failure, within which a new child process is up."""
 
 
 @dataclass(eq=False, slots=True)
 class AskedQuestion:
-    """A question, or a call of a tool, and what is told to whoever asked it. Made in the event loop."""
+    """A question, or a call of a tool, and the events for the client. Made in the event loop."""
 
     text: str
-    """The question; of a call its argument."""
+    """Text of the question, or argument of the call."""
     deadline: float
-    """Of `time.monotonic`."""
+    """Deadline by `time.monotonic`."""
     call: ToolCall | None = None
-    """None for a question."""
+    """Name of the tool; None for a question."""
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     abandoned: bool = False
-    """Nobody waits for the answer any more."""
+    """True if no client waits for the answer any more."""
     _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
     _events: "asyncio.Queue[Event]" = field(default_factory=asyncio.Queue)
 
     def tell(self, event: Event) -> None:
-        """Hand over what came of it, from any thread."""
+        """Deliver an event, from any thread."""
         if not self.abandoned:
             self._loop.call_soon_threadsafe(self._events.put_nowait, event)
 
     async def next(self) -> PlayedStep | Answer | ServedCall:
-        """Wait for what comes next.
+        """Wait for the next event.
 
         Raises:
-            ApiError: the deadline has passed, or what plays broke.
+            ApiError: the deadline has passed, or the player failed.
         """
         try:
             async with asyncio.timeout(self.deadline - time.monotonic()):
@@ -72,7 +72,7 @@ class WaitingQuestions:
             return len(self._questions)
 
     def add(self, question: AskedQuestion) -> bool:
-        """Add a question; return False where the queue is full."""
+        """Add a question; return False if the queue is full."""
         with self._changed:
             self._drop_abandoned()
             if len(self._questions) >= self._limit:
@@ -82,9 +82,9 @@ class WaitingQuestions:
             return True
 
     def take(self, most: int, timeout_s: float, retired: threading.Event | None = None, gap_s: float = 0.0) -> list[AskedQuestion]:
-        """Take the questions that have waited longest, once there are any; none where the time passes before, or who takes is retired.
+        """Take the questions that have waited longest, once there are any; none if the time passes before, or the player is retired.
 
-        More of them are waited for as long as one comes within `gap_s` after the other.
+        It waits for further ones as long as one comes within `gap_s` after the other.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._questions, timeout_s)

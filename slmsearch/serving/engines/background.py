@@ -1,7 +1,7 @@
 """A server's life under its supervisor: in this process, or in one of its own, which `--detach` starts.
 
-Run as a module, it reads an `Order` from standard input, and its output says how it goes. Whoever started it reads that, and the state
-that the supervisor writes, until the server answers; after that it goes on without anybody who listens.
+Run as a module, it reads an `Order` from standard input and reports on its output. The process that started it reads these reports, and
+the state that the supervisor writes, until the server answers; after that it runs on without a reader.
 """
 
 import sys
@@ -24,20 +24,20 @@ from slmsearch.serving.engines.state import STOP_SECONDS, read_state
 from slmsearch.serving.engines.supervisor import POLL_SECONDS, SupervisorContext, endpoint_of, supervise
 
 _SAY, _ERROR = "say: ", "error: "
-"""How lines of a supervisor begin that are for whoever started it; libraries write others."""
+"""Prefix of a supervisor's lines for the process that started it; libraries write other lines."""
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A server to start: what a supervisor is told."""
+    """Order to a supervisor: a server to start."""
 
     engine: str
-    """Its name."""
+    """Name of the engine."""
     request: ServeRequest
     folder: Path
     """Directory of states and logs."""
     start_s: float
-    """Time the server has to answer."""
+    """Time limit for the server to answer."""
 
 
 ORDERS = TypeAdapter(Order)
@@ -47,14 +47,14 @@ def serve_here(order: Order, say: Say, on_ready: Callable[[Endpoint], None], sho
     """Start a server and stay with it until Ctrl-C, SIGTERM, SIGHUP or `--stop`.
 
     Args:
-        order: what to serve, and how.
-        say: is told how it goes.
-        on_ready: called once, when it answers.
-        show: gets what the server prints; None leaves it in the log.
-        tied: end with the process that started this one, too.
+        order: server to start, and how.
+        say: receives messages about the start.
+        on_ready: called once, when the server answers.
+        show: receives the server's output; None leaves it in the log.
+        tied: end also with the process that started this one.
 
     Raises:
-        SlmSearchError: as for `supervise`.
+        SlmSearchError: see `supervise`.
     """
     stop = threading.Event()
     with ExitStack() as handled:
@@ -64,7 +64,7 @@ def serve_here(order: Order, say: Say, on_ready: Callable[[Endpoint], None], sho
 
 
 def start_in_background(order: Order, say: Say) -> Endpoint:
-    """Start a server whose supervisor outlives this process; returns when it answers, and says how it goes until then.
+    """Start a server whose supervisor outlives this process; report its start, and return when it answers.
 
     Raises:
         ServiceError: the server does not start.
@@ -89,7 +89,7 @@ def start_in_background(order: Order, say: Say) -> Endpoint:
                 if state is not None and state.supervisor == process.pid and state.phase == "ready":
                     return endpoint_of(make_engine(order.engine), order.request, state.server, Path(state.log))
                 if not alive:
-                    raise ServiceError(f"the supervisor of the {role} server ended without a word; see {log}")
+                    raise ServiceError(f"the supervisor of the {role} server exited without an error message; see {log}")
                 time.sleep(POLL_SECONDS)
     except BaseException:
         process.stop(STOP_SECONDS)
@@ -97,7 +97,7 @@ def start_in_background(order: Order, say: Say) -> Endpoint:
 
 
 def main() -> None:
-    """Supervise the server that standard input describes; exit code 1 where it did not start or ended by itself."""
+    """Supervise the server that standard input describes; exit code 1 if it did not start or ended by itself."""
     order = ORDERS.validate_json(sys.stdin.read())
     try:
         serve_here(order, lambda text: print(_SAY + text, flush=True), lambda endpoint: None, tied=False)

@@ -1,4 +1,4 @@
-"""What the supervisor must know of an engine."""
+"""Base class of engines: the facts that the supervisor needs of one."""
 
 import shutil
 import sys
@@ -19,35 +19,35 @@ Say = Callable[[str], None]
 
 
 class ServerEngine:
-    """One kind of server. It talks OpenAI's protocol unless it says otherwise."""
+    """One kind of server. It uses OpenAI's protocol unless it says otherwise."""
 
     name: ClassVar[str]
     title: ClassVar[str]
-    """As its makers write it."""
+    """Name as its makers write it."""
     program: ClassVar[str]
-    """What it is called on the PATH."""
+    """Name of its program on the PATH."""
     kind: ClassVar[Literal["ollama", "openai"]] = "openai"
     """Protocol."""
     ports: ClassVar[Mapping[Role, int]] = {"judge": 8000, "policy": 8001}
-    """Where it listens unless told otherwise; that of a judge is also where `judge.kind=openai` looks."""
+    """Default port; that of a judge is also the default of `judge.kind=openai`."""
     install: ClassVar[str]
-    """How to get it, for a message."""
+    """Instructions to install it, for a message."""
     memory_advice: ClassVar[str]
-    """What helps where memory ran out; names the settings."""
+    """Advice after memory ran out; names the settings."""
     health_path: ClassVar[str] = "/health"
-    """Answers with 200 when the model is loaded, and not before."""
+    """Path that answers with 200 when the model is loaded, and not before."""
     remedies: ClassVar[Mapping[str, str]] = {}
-    """What helps where a line of the log matches a regular expression."""
+    """Regular expression for a line of the log -> advice."""
 
     def check(self, request: ServeRequest) -> None:
-        """Refuse what this engine cannot do.
+        """Refuse requests that this engine cannot serve.
 
         Raises:
-            ConfigError: an option or a model is not for it.
+            ConfigError: the engine does not support an option or a model.
         """
 
     def find(self, request: ServeRequest) -> list[str]:
-        """Return how the server's program is called on this machine: the one beside this interpreter, else that of the PATH.
+        """Return the path of the server's program on this machine: the one beside this interpreter, else that of the PATH.
 
         Raises:
             ServiceError: it is not installed; the message holds the command that installs it.
@@ -58,10 +58,10 @@ class ServerEngine:
         return [program]
 
     def prepare(self, request: ServeRequest, say: Say) -> None:
-        """Fetch what the server will load, before it is started.
+        """Fetch the data that the server will load, before it starts.
 
         Raises:
-            ServiceError: it cannot be fetched.
+            ServiceError: they cannot be fetched.
         """
 
     def command(self, program: list[str], request: ServeRequest) -> list[str]:
@@ -73,25 +73,25 @@ class ServerEngine:
         return {}
 
     def base_url(self, request: ServeRequest) -> str:
-        """Return the address that clients take."""
+        """Return the address for clients."""
         return f"{request.origin}/v1"
 
     def client_name(self, request: ServeRequest) -> str:
-        """Return the name by which clients ask for what was asked for: the model, or its one adapter."""
+        """Return the name that clients use for the served model, or for its one adapter."""
         return request.adapters[0][0] if len(request.adapters) == 1 else request.name
 
     def settle(self, request: ServeRequest, say: Say, stop: threading.Event) -> None:
         """Make a healthy server ready for the model.
 
         Raises:
-            ServiceError: it cannot be.
+            ServiceError: it cannot serve the model.
         """
 
     def recognise(self, request: ServeRequest) -> bool:
-        """Say whether a server for this request answers already.
+        """Return whether a server for this request answers already.
 
         Raises:
-            ServiceError: one of this protocol answers there, with another model.
+            ServiceError: a server of this protocol answers there, with another model.
         """
         served = _pinned_model(request.port) or list_models(self.base_url(request))
         if served is None:
@@ -105,14 +105,14 @@ class ServerEngine:
         )
 
     def is_healthy(self, request: ServeRequest) -> bool:
-        """Say whether the server is up."""
+        """Return whether the server is up."""
         return answers(request.origin + self.health_path)
 
     def refuse_adapters_and_share(self, request: ServeRequest, adapters: str, share: str) -> None:
-        """Refuse LoRA adapters, and a share of the GPU's memory other than none; say what to do instead.
+        """Refuse LoRA adapters, and a share of the GPU's memory other than none, with a remedy.
 
         Raises:
-            ConfigError: one of them is asked for.
+            ConfigError: the request has one of them.
         """
         if request.adapters:
             raise ConfigError(f"{self.title} takes no LoRA adapters here: {adapters}")
@@ -123,7 +123,7 @@ class ServerEngine:
 
 
 def _pinned_model(port: int) -> list[str] | None:
-    """Return the model of a `transformers serve` by its command line; when asked, it lists what lies in the Hub's cache, or fails."""
+    """Return the model on the command line of `transformers serve`; the server itself lists the Hub's cache, or fails."""
     holder = find_listener(port)
     with suppress(psutil.Error, ValueError, IndexError):
         words = [] if holder is None else list(holder.cmdline())

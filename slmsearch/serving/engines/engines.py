@@ -1,4 +1,4 @@
-"""The engines: those that serve weights of the Hub here, the others in modules of their own, and all by name."""
+"""The engines by name: those for weights of the Hub are defined here, the others in modules of their own."""
 
 import json
 import sys
@@ -17,7 +17,7 @@ from slmsearch.serving.engines.request import Role, ServeRequest
 
 
 class _HubEngine(ServerEngine):
-    """A server that loads what lies in the Hub's format: a directory, or a repository of the Hub."""
+    """A server that loads models in the Hub's format: a directory, or a repository of the Hub."""
 
     def check(self, request: ServeRequest) -> None:
         check_model(hub_name(request.model))
@@ -133,7 +133,7 @@ def make_engine(name: str) -> ServerEngine:
     """Return an engine by its name.
 
     Raises:
-        ConfigError: there is none of that name.
+        ConfigError: no engine has that name.
     """
     if name not in ENGINES:
         raise ConfigError(f"no engine {name!r}; there are {', '.join(ENGINES)}")

@@ -1,4 +1,4 @@
-"""What ended a server, and what helps, from its exit code and its last lines."""
+"""Causes and remedies of a server's end, from its exit code and the last lines of its log."""
 
 import re
 import signal
@@ -8,11 +8,11 @@ from pathlib import Path
 from slmsearch.processes.child import WATCHDOG_KILLED
 
 TAIL_BYTES = 65_536
-"""End of a log that is searched for a cause."""
+"""Size of the end of a log that is searched for a cause."""
 SHOWN_LINES = 3
 _SHOWN_CHARS = 200
 _SHELL_SIGNAL = 128
-"""A shell reports a program that a signal ended as this plus its number."""
+"""Base of a shell's exit code for a program that a signal ended: this plus its number."""
 _OUT_OF_MEMORY = (
     r"out of memory|OutOfMemory|\bOOM\b|bad_alloc|\bMemoryError\b|[Cc]annot allocate memory|failed to allocate|unable to allocate"
     r"|No available memory for the cache blocks|less than desired GPU memory utilization|larger than the available KV cache memory"
@@ -24,14 +24,14 @@ _COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
 def explain_end(title: str, code: int, log: Path, remedies: Mapping[str, str], memory_advice: str) -> str:
-    """Say in one line why a server ended: how, its own last words, what helps, where the log is.
+    """Explain in one line why a server ended: how, the end of its log, the remedy, the path of the log.
 
     Args:
         title: the engine's name.
         code: exit code, negative for a signal.
         log: its output.
         remedies: the engine's own (see `Engine.remedies`), tried in order, after the memory and the port.
-        memory_advice: what helps where memory ran out; names the settings.
+        memory_advice: remedy for a lack of memory; names the settings.
     """
     lines = read_tail(log)
     advice, words = find_remedy(lines, code, remedies, memory_advice)
@@ -40,7 +40,7 @@ def explain_end(title: str, code: int, log: Path, remedies: Mapping[str, str], m
 
 
 def find_remedy(lines: Sequence[str], code: int, remedies: Mapping[str, str], memory_advice: str) -> tuple[str, str]:
-    """Return what helps, "" where nothing is known, and the lines that say what happened."""
+    """Return the remedy, "" if none is known, and the lines that show the cause."""
     known = {_OUT_OF_MEMORY: f"out of memory: {memory_advice}", _ADDRESS_IN_USE: "choose another port with --port", **remedies}
     for pattern, advice in known.items():
         for line in reversed(lines):
@@ -52,7 +52,7 @@ def find_remedy(lines: Sequence[str], code: int, remedies: Mapping[str, str], me
 
 
 def describe_code(code: int) -> str:
-    """Say how a process ended."""
+    """Describe how a process ended."""
     if code == WATCHDOG_KILLED:
         return "was stopped because its watchdog process was killed"
     number = _signal_of(code)
@@ -71,7 +71,7 @@ def _signal_of(code: int) -> int | None:
 
 
 def read_tail(log: Path) -> list[str]:
-    """Return the last lines of a log that say something, without colours, each cut to a readable length."""
+    """Return the last lines of a log that are not empty, without colours, each cut to a readable length."""
     try:
         with log.open("rb") as file:
             file.seek(0, 2)

@@ -1,7 +1,6 @@
-"""Models by name, and weights of the Hub that vLLM and transformers load.
+"""Names of models, and weights of the Hub for vLLM and transformers.
 
-A judge is called by its name in Ollama's library whatever serves it, so that `judge.model` and stored verdicts stay what they are
-when the engine changes.
+A judge has its name in Ollama's library with every engine, so that `judge.model` and stored verdicts stay valid when the engine changes.
 """
 
 import re
@@ -27,16 +26,16 @@ KNOWN = {
     "qwen2.5:3b": HubNames("Qwen/Qwen2.5-3B-Instruct", "Qwen/Qwen2.5-3B-Instruct-GGUF:q4_k_m"),
     "phi3:mini": HubNames("microsoft/Phi-3-mini-4k-instruct", "microsoft/Phi-3-mini-4k-instruct-gguf:q4"),
 }
-"""Judges the documentation names; the quantisations are those Ollama's library has."""
+"""Judges that the documentation names; the quantisations are those of Ollama's library."""
 _OTHER_WEIGHTS = ["*.gguf", "*.pth", "*.h5", "*.msgpack", "*.onnx", "original/*", "onnx/*"]
-"""The same weights once more, for other programs."""
+"""File patterns of the same weights for other programs."""
 
 
 def hub_name(model: str) -> str:
-    """Return where vLLM and transformers find a model: a path or Hub id.
+    """Return the name of a model for vLLM and transformers: a path or Hub id.
 
     Raises:
-        ConfigError: it is a name of Ollama's library that is not known here.
+        ConfigError: it is an unknown name of Ollama's library.
     """
     if model in KNOWN:
         return KNOWN[model].hub
@@ -46,10 +45,10 @@ def hub_name(model: str) -> str:
 
 
 def check_model(model: str) -> None:
-    """Refuse what is no directory with a model, nor the id of one on the Hub.
+    """Refuse a name that is neither a directory with a model nor the id of one on the Hub.
 
     Raises:
-        ConfigError: it is meant as a path (absolute, or with a dot first) and no model lies there, or it is no id.
+        ConfigError: it is a path (absolute, or with a dot first) without a model, or no valid id.
     """
     from huggingface_hub.errors import HFValidationError
     from huggingface_hub.utils import validate_repo_id
@@ -68,7 +67,7 @@ def check_model(model: str) -> None:
 
 
 def fetch_model(model: str, say: Say) -> None:
-    """Fetch the weights of a Hub id into its cache, so that a server that is to answer in time finds them there; a path is left alone.
+    """Fetch the weights of a Hub id into its cache, so that the server loads them within its time limit; leave a path alone.
 
     Raises:
         ServiceError: they can neither be found nor fetched.

@@ -17,11 +17,10 @@ from slmsearch.serving.engines.hub import KNOWN
 from slmsearch.serving.engines.request import ServeRequest
 
 DEFAULT_CTX_SIZE = 4096
-"""Tokens of a request where none are given, enough for a judge's thoughts; the model's own maximum, 32 thousand and more, would take
-gigabytes."""
+"""Default tokens of a request, enough for a judge's thoughts; the model's own maximum, 32 thousand and more, would take gigabytes."""
 DEFAULT_PARALLEL = 4
 _REPOSITORY = re.compile(r"\w[\w.-]*/[\w.-]+(:[\w.-]+)?(?<!\.gguf)")
-"""Of the Hub, as `llama-server -hf` takes it: a quantisation may follow."""
+"""Pattern of a Hub name as `llama-server -hf` takes it: a quantisation may follow."""
 _PYTHON_SERVER = [sys.executable, "-m", "llama_cpp.server"]
 
 

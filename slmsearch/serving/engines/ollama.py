@@ -1,4 +1,4 @@
-"""Ollama: one server for many models, which it fetches from its own library and loads when they are asked for."""
+"""Ollama: one server for many models, which it fetches from its own library and loads on request."""
 
 import re
 import threading
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 PORT = 11434
 _STEP_PERCENT = 5
-"""A pull is reported this often."""
+"""Progress between two reports of a pull, in percent."""
 _KEEP_ALIVE = "5s"
-"""The model is loaded once to see that it fits, and leaves the device to others again: `judge.loaded` decides what stays."""
+"""Time that the model stays after a test load, which frees the device again: `judge.loaded` decides what stays."""
 _REFUSALS = {
     "requires more system memory|out of memory|cudamalloc|unable to allocate": "cannot load {model}: {words}; out of memory: {advice}",
     "no such host|dial tcp|i/o timeout|network is unreachable|connection refused": (
@@ -31,7 +31,7 @@ _REFUSALS = {
     ),
     "": "cannot serve {model}: {words}; see its log",
 }
-"""What Ollama says, as a regular expression -> what it means; the first that fits."""
+"""Regular expression for an error of Ollama -> its meaning; the first that fits counts."""
 
 
 class Ollama(ServerEngine):

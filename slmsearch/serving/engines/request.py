@@ -1,4 +1,4 @@
-"""What is to be served, and where it then is: plain values."""
+"""Requests to serve a model, and endpoints of servers: plain values."""
 
 import ipaddress
 from dataclasses import dataclass
@@ -17,14 +17,14 @@ class ServeRequest:
 
     role: Role
     model: str
-    """What the engine loads: a path, a Hub id, or a name of Ollama's library."""
+    """Model that the engine loads: a path, a Hub id, or a name of Ollama's library."""
     name: str
-    """Name by which clients ask for it."""
+    """Name that clients use."""
     port: int
     host: str = LOOPBACK
     """Address to listen on."""
     parallel: int | None = None
-    """Requests worked on at once; further ones wait."""
+    """Number of requests served at once; further ones wait."""
     ctx_size: int | None = None
     """Tokens one request may have, prompt and answer together."""
     gpu_memory: float | None = None
@@ -33,9 +33,9 @@ class ServeRequest:
     """LoRA adapters: name and path."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     dtype: str = "auto"
-    """Type of the weights, where the engine lets one choose."""
+    """Type of the weights, if the engine offers a choice."""
     extra: tuple[str, ...] = ()
-    """Arguments for the server itself, as they are."""
+    """Further arguments for the server, passed on unchanged."""
 
     @property
     def origin(self) -> str:
@@ -51,18 +51,18 @@ class Endpoint:
     role: Role
     engine: str
     base_url: str
-    """What clients take as `base_url`."""
+    """Address that clients use as `base_url`."""
     model: str
-    """Name by which clients ask for the model, or for the adapter where there is one."""
+    """Name that clients use for the model, or for the adapter if there is one."""
     kind: Literal["ollama", "openai"]
     """Protocol, as `judge.kind` names it."""
     pid: int | None = None
-    """Process id of the server; None where it was not started here."""
+    """Process id of the server; None if it was not started here."""
     log: str | None = None
 
 
 def is_loopback(host: str) -> bool:
-    """Say whether only this machine can reach a host."""
+    """Return whether only this machine can reach a host."""
     if host == "localhost":
         return True
     try:
@@ -72,10 +72,10 @@ def is_loopback(host: str) -> bool:
 
 
 def split_address(base_url: str) -> tuple[str, int]:
-    """Return host and port of an HTTP address; the port is the scheme's where none is given.
+    """Return host and port of an HTTP address; the port defaults to the scheme's.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is no HTTP address.
     """
     parts = urlsplit(base_url)
     if parts.scheme not in ("http", "https") or not parts.hostname:

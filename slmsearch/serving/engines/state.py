@@ -1,6 +1,6 @@
-"""What other commands can learn of a server: one file for each role, and a lock that lasts as long as its supervisor.
+"""Shared state of a server for other commands: one file for each role, and a lock that its supervisor holds.
 
-The lock says whether somebody supervises a server; the file says who and where. A killed supervisor leaves the file behind and the
+The lock shows whether a process supervises a server; the file names it and the address. A killed supervisor leaves the file behind and the
 lock free.
 """
 
@@ -23,26 +23,26 @@ from slmsearch.processes.watchdog import kill_belongings
 from slmsearch.serving.engines.request import Role
 
 STOP_SECONDS = GRACE_SECONDS + 15.0
-"""Time a supervisor has to stop its server before it is killed, which its watchdog takes as the order to do it."""
+"""Time limit for a supervisor to stop its server; then it is killed, and its watchdog ends the server."""
 END_SECONDS = 10.0
-"""Time a supervisor has to end once it holds nothing, and a watchdog to end a server after its supervisor's death."""
+"""Time limit for a supervisor to end after its server, and for a watchdog to end a server after its supervisor's death."""
 _POLL_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class ServerState:
-    """A server as its supervisor last described it."""
+    """Last description of a server by its supervisor."""
 
     role: Role
     engine: str
     model: str
-    """What was asked for."""
+    """Requested model."""
     name: str
-    """Name by which clients ask for it."""
+    """Name that clients use for it."""
     base_url: str
     log: str
     supervisor: int
-    """Process ids of supervisor, watchdog and server; 0 where one has not been started."""
+    """Process ids of supervisor, watchdog and server; 0 for one that has not started."""
     watchdog: int = 0
     server: int = 0
     mark: str = ""
@@ -55,7 +55,7 @@ class ServerState:
 
 
 def state_file(folder: Path, role: Role) -> Path:
-    """Return where the state of a role's server lies."""
+    """Return the path of the state of a role's server."""
     return folder / f"{role}.json"
 
 
@@ -65,7 +65,7 @@ def write_state(folder: Path, state: ServerState) -> None:
 
 
 def read_state(folder: Path, role: Role) -> ServerState | None:
-    """Return what is written of a role's server, whether it runs or not; None where nothing (readable) is."""
+    """Return the written state of a role's server, running or not; None if there is no readable one."""
     try:
         return ServerState(**json.loads(state_file(folder, role).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
@@ -92,7 +92,7 @@ def held(folder: Path, role: Role) -> Iterator[None]:
 
 
 def is_supervised(folder: Path, role: Role) -> bool:
-    """Say whether a living supervisor has a server in this role."""
+    """Return whether a living supervisor has a server in this role."""
     if not (folder / f"{role}.lock").exists():
         return False
     try:
@@ -103,7 +103,7 @@ def is_supervised(folder: Path, role: Role) -> bool:
 
 
 def running_state(folder: Path, role: Role) -> ServerState | None:
-    """Return the state of a role's server if it is supervised; waits a moment for one that is just being written."""
+    """Return the state of a role's server if it is supervised; wait a moment for a state that is being written."""
     deadline = time.monotonic() + 5.0
     while is_supervised(folder, role):
         state = read_state(folder, role)
@@ -116,10 +116,10 @@ def running_state(folder: Path, role: Role) -> ServerState | None:
 
 
 def stop_server(folder: Path, role: Role) -> ServerState | None:
-    """Stop a role's server and wait until nothing of it is left; returns what was stopped, None where nothing ran.
+    """Stop a role's server and wait until all its processes have ended; return its state, None if none ran.
 
     Raises:
-        ServiceError: something of it cannot be ended.
+        ServiceError: one of its processes cannot be ended.
     """
     state = running_state(folder, role)
     if state is not None:
@@ -135,10 +135,10 @@ def stop_server(folder: Path, role: Role) -> ServerState | None:
 
 
 def clear_state(folder: Path, role: Role) -> None:
-    """Remove a state that nobody supervises any more, and what a killed supervisor and a killed watchdog may have left running.
+    """Remove the state of a dead supervisor, and end processes that a killed supervisor and a killed watchdog left running.
 
     Raises:
-        ServiceError: something of it cannot be ended.
+        ServiceError: one of its processes cannot be ended.
     """
     state = read_state(folder, role)
     stuck: list[int] = []

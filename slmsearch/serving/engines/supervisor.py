@@ -1,4 +1,4 @@
-"""One supervisor for all engines: it starts a server, waits until it answers, and stays with it until it is to end."""
+"""One supervisor for all engines: it starts a server, waits until it answers, and stays with it until the end."""
 
 import codecs
 import os
@@ -19,7 +19,7 @@ from slmsearch.serving.engines.request import Endpoint, ServeRequest
 from slmsearch.serving.engines.state import ServerState, clear_state, held, state_file, write_state
 
 START_SECONDS = 600.0
-"""Time a server has to answer; a large model is read from the disk, and compiled for the GPU, in that time."""
+"""Time limit for a server to answer; it reads a large model from the disk, and compiles it for the GPU, in that time."""
 POLL_SECONDS = 0.2
 
 OnReady = Callable[[Endpoint], None]
@@ -27,23 +27,23 @@ OnReady = Callable[[Endpoint], None]
 
 @dataclass(frozen=True, slots=True)
 class SupervisorContext:
-    """What a supervisor needs besides the engine and the request."""
+    """Context of a supervisor, besides the engine and the request."""
 
     folder: Path
     """Directory of states and logs."""
     say: Say
-    """Tells a person how it goes."""
+    """Function that shows messages to a person."""
     show: Say | None = None
-    """Gets what the server prints as it prints it; None leaves it in the log."""
+    """Function that receives the server's output as it comes; None leaves it in the log."""
     start_s: float = START_SECONDS
     tied: bool = True
-    """End with the process that started this one."""
+    """True to end with the process that started this one."""
     on_start: Callable[[], None] = lambda: None
-    """Called when weights are fetched and the server is about to be started: from here on `stop` ends it in order."""
+    """Called when weights are fetched and the server is about to start: from here on `stop` ends it in order."""
 
 
 def endpoint_of(engine: ServerEngine, request: ServeRequest, pid: int | None = None, log: Path | None = None) -> Endpoint:
-    """Describe a server of a request."""
+    """Return the endpoint of a request's server."""
     kind = engine.kind if request.role == "judge" else "openai"
     return Endpoint(
         request.role, engine.name, engine.base_url(request), engine.client_name(request), kind, pid, None if log is None else str(log)
@@ -51,7 +51,7 @@ def endpoint_of(engine: ServerEngine, request: ServeRequest, pid: int | None = N
 
 
 def find_running(engine: ServerEngine, request: ServeRequest, say: Say, stop: threading.Event) -> Endpoint | None:
-    """Recognise a server that answers already where this one would, and make it ready for the model; None if there is none.
+    """Return a server that answers already at the requested address, ready for the model; None if there is none.
 
     Raises:
         ServiceError: it serves another model, or cannot serve this one.
@@ -63,18 +63,18 @@ def find_running(engine: ServerEngine, request: ServeRequest, say: Say, stop: th
 
 
 def supervise(engine: ServerEngine, request: ServeRequest, around: SupervisorContext, stop: threading.Event, on_ready: OnReady) -> None:
-    """Start a server and keep it until it is to end.
+    """Start a server and keep it until `stop` is set.
 
     Args:
         engine: kind of server.
-        request: what it serves.
-        around: where and how.
-        stop: ends it, at any moment.
+        request: model to serve, and options.
+        around: directory, messages and output.
+        stop: event that ends it, at any moment.
         on_ready: called once, when it answers.
 
     Raises:
-        ConfigError: the engine cannot do what is asked.
-        ServiceError: it is not installed, its port is taken, it does not start or answer, or it ended by itself. The state
+        ConfigError: the engine cannot serve the request.
+        ServiceError: it is not installed, its port is in use, it does not start or answer, or it ended by itself. The state
             file then keeps the reason.
     """
     parent = os.getppid() if around.tied else None
@@ -119,7 +119,7 @@ def _first_state(engine: ServerEngine, request: ServeRequest, log: Path, detache
 
 @contextmanager
 def _described(folder: Path, state: ServerState) -> Iterator[ServerState]:
-    """Keep a state while a server runs, and afterwards only where it failed, with the reason."""
+    """Keep a state while a server runs, and afterwards only if it failed, with the reason."""
     write_state(folder, state)
     try:
         yield state
@@ -134,7 +134,7 @@ def _described(folder: Path, state: ServerState) -> Iterator[ServerState]:
 
 @contextmanager
 def _stopped(process: ServerProcess, log: Path, show: Say | None) -> Iterator[Callable[[], None]]:
-    """Stop a server at the end; until then give what passes on what it has printed since the last call."""
+    """Stop a server at the end; until then yield a function that passes on new output."""
     decode = codecs.getincrementaldecoder("utf-8")(errors="replace").decode
     with log.open("rb") as printed:
 
@@ -151,7 +151,7 @@ def _stopped(process: ServerProcess, log: Path, show: Say | None) -> Iterator[Ca
 
 @dataclass(frozen=True, slots=True)
 class _Watch:
-    """Looks after a server that runs."""
+    """Watch over a running server."""
 
     engine: ServerEngine
     request: ServeRequest
@@ -159,11 +159,11 @@ class _Watch:
     log: Path
     stop: threading.Event
     parent: int | None
-    """Process whose end is that of the server, too."""
+    """Process whose end also ends the server."""
     pass_on: Callable[[], None]
 
     def is_over(self) -> bool:
-        """Say whether to end.
+        """Return whether to end.
 
         Raises:
             ServiceError: the server has ended by itself.
@@ -176,12 +176,12 @@ class _Watch:
         return self.stop.is_set()
 
     def wait(self) -> None:
-        """Wait until the server is to end."""
+        """Wait for a reason to end the server."""
         while not self.is_over():
             self.stop.wait(POLL_SECONDS)
 
     def wait_until_healthy(self, timeout_s: float) -> None:
-        """Wait until it answers, or is to end."""
+        """Wait until the server answers, or for a reason to end it."""
         deadline = time.monotonic() + timeout_s
         while not self.is_over() and not self.engine.is_healthy(self.request):
             if time.monotonic() > deadline:
@@ -194,7 +194,7 @@ class _Watch:
 
 
 def _new_log(log: Path) -> Path:
-    """Make an empty log; the one before stays beside it."""
+    """Make an empty log; the last one stays beside it."""
     log.parent.mkdir(parents=True, exist_ok=True)
     if log.exists():
         log.replace(log.with_suffix(".previous.log"))
