@@ -168,7 +168,7 @@ def serve_stdio(service: SearcherService, stop: threading.Event, streams: tuple[
     """
     source, sink = streams
     reader, writer = os.pipe()
-    # A read of stdin cannot be broken off. One of a pipe that nobody writes into any more can: it ends.
+    # A read of stdin cannot be cancelled. A read of a pipe without a writer ends.
     threading.Thread(target=_copy, args=(source, writer), name="stdin", daemon=True).start()
 
     broke: list[ServiceError] = []
