@@ -111,7 +111,7 @@ def run_gpu(presets: Sequence[Preset], tokenizer_dir: Path, work: Path, device: 
         tokenizer_dir: a fast tokenizer with a chat template.
         work: models and data go here.
         device: `cuda`, or `cpu` with narrow models, which tries the check itself.
-        layers: of each model; 0 takes as many as the real one has.
+        layers: layers of each model; 0 takes as many as the real one has.
         say: receives a line about the present step.
     """
     started, small = time.perf_counter(), device == "cpu"

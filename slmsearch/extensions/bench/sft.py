@@ -213,7 +213,7 @@ def time_linear_layers(model: Any, tokens: Sequence[int]) -> float:
 
     Args:
         model: as it was trained, an adapter on its layers.
-        tokens: of each micro-batch, padding included.
+        tokens: tokens of each micro-batch, padding included.
 
     Returns:
         Seconds, the median of `LIMIT_ROUNDS`; nothing else is computed, and everything is at hand.
