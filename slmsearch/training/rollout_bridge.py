@@ -144,7 +144,7 @@ class RolloutBridge:
         trainer._last_loaded_step = -1  # other weights may be restored before the next step: vLLM must load them again
         scores: Scores = [None] * len(questions)
         for process, share in enumerate(shares):
-            scores[process::processes] = share  # dealt out in turn above, put back in turn
+            scores[process::processes] = share  # dealt out in turn above, restored in turn
         return scores
 
 
