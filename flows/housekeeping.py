@@ -31,7 +31,7 @@ def housekeeping(
     show_table("housekeeping", summarise(items), "What was deleted" if apply else "What may go; nothing was changed")
     get_run_logger().info("%d things, %.1f MB, %s", len(items), size / 1e6, "were deleted" if apply else "may go; nothing was changed")
     if failed:
-        raise ServiceError(f"{len(failed)} things could not go, {len(items)} did (first: {failed[0]}); fix that and run it again")
+        raise ServiceError(f"{len(failed)} items could not be deleted, {len(items)} were (first: {failed[0]}); fix that and run it again")
     shown = [{name: value for name, value in asdict(item).items() if name != "path"} for item in items]
     return {"applied": apply, "items": shown, "bytes": size}
 

@@ -84,7 +84,7 @@ def plan(config: RunConfig, rules: Rules, now: float | None = None) -> DeletionP
     going = {item.path for item in items}
     items += [item for item in _checkpoints(config.paths.training, limit, now) if item.path and item.path.parent not in going]
     if registry is None or not any(run.is_live for run in registry.runs()):
-        items += _old("shards", config.paths.evals / SHARDS, limit, now)  # nobody has put them together; they can be played again
+        items += _old("shards", config.paths.evals / SHARDS, limit, now)  # not merged yet; they can be played again
         items += _collections(config.paths, limit, now)
     if registry is not None:
         for experiment, trace, key, at in registry.traces(limit):

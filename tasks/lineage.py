@@ -205,7 +205,7 @@ def trace(config: RunConfig, target: str, again: bool = False, tracked: Tracked 
 
 
 def _downward(tracked: Tracked, name: Name) -> list[Step]:
-    """Walk to everything made from a thing; whatever depends on a version's adapter depends on the version."""
+    """Walk to everything made from a thing; a thing that depends on a version's adapter depends on the version."""
     down = tracked.graph.downward(name)
     adapters = [ref.name for ref in tracked.graph.nodes[name].inputs if ref.kind == "adapter"] if name[0] == "version" else []
     known = {name, *(step.name for step in down)}

@@ -60,7 +60,7 @@ def is_orphan(owner: str) -> bool:
         return True
     try:
         process = psutil.Process(int(pid))
-        # A zombie is dead: nobody has asked for its exit code yet.
+        # A zombie is dead: its parent has not read its exit code yet.
         return bool(abs(started_s(process) - float(started)) > START_TOLERANCE_S or process.status() == psutil.STATUS_ZOMBIE)
     except psutil.Error:
         return True

@@ -1,6 +1,6 @@
 """Progress of long work: a bar on a terminal if the work counts something, else a line every quarter of a minute.
 
-A thread writes the lines, so that work without output for minutes is seen to go on. They go to the log of the flow run, and outside of a
+A thread writes the lines, so that work without output for minutes visibly continues. They go to the log of the flow run, and outside of a
 flow to standard error. Of nested progress only the innermost is shown.
 """
 

@@ -84,7 +84,7 @@ def promote_task(version: str, expected: str | None, why: str, eval_key: str, ru
         move_champion(tracker, event, expected, run_id)
     except PromotionError:
         champion = find_champion(config)
-        if champion is None or champion["version"] in (expected, version):  # not that somebody was faster
+        if champion is None or champion["version"] in (expected, version):  # no other promotion came first
             raise
         return champion["version"]
     return version

@@ -90,7 +90,7 @@ def load_results(run: RunRecord, config: RunConfig) -> RunResults:
     if directory is not None:
         with _noted("training curves", warnings):
             if not directory.exists():
-                raise EvaluationError(f"{directory} is gone")
+                raise EvaluationError(f"{directory} does not exist any more")
             steps = read_reports(directory / STEPS)
     comparisons: dict[str, Comparison] = {}
     for name in (name for name in evaluations if name != AFTER and AFTER in evaluations):

@@ -77,7 +77,7 @@ class Session:
         self._progress: Progress | None = None
         self._said_where = False
         self._stdout: int | None = None
-        if as_json:  # stdout is kept for the result, and what anybody prints goes to stderr
+        if as_json:  # stdout is kept for the result, and all other output goes to stderr
             sys.stdout.flush()
             self._stdout = os.dup(1)
             os.dup2(2, 1)

@@ -1,16 +1,16 @@
 """`python -m flows.ops.prefect_server PORT`: Prefect's server on loopback, closed to other users and to pages of other origins.
 
-Whoever may call Prefect's API can have its worker run a shell, so three things are asked of a request, in this order:
+A client of Prefect's API can make its worker run a shell, so a request needs three things, checked in this order:
 
 1. A Host header that names loopback. A web page whose name was made to resolve to 127.0.0.1 sends its own name.
-2. Where a browser says the origin, that of the address it calls; and no page may show this one in a frame.
+2. If a browser sends an origin, that of the address it calls; and no page may show this one in a frame.
 3. The password, for everything under `/api` but its health, and for web sockets. Prefect asks for it: PREFECT_SERVER_API_AUTH_STRING.
 
 Prefect's own CSRF tokens would add nothing: a browser sends no password by itself, and they cost a request and a row for each client.
 
 Prefect's pages take the password from the browser's local storage, which belongs to one port; a cookie would be sent to every port of
-127.0.0.1, those of other users included. `/enter` puts it there: it comes after the `#` of the address, which no browser sends to a server,
-and the link to it is in a file that only its user can read (`flows/runtime/api.py`).
+127.0.0.1, those of other users included. `/enter` stores it there: it comes after the `#` of the address, which no browser sends to a
+server, and the link to it is in a file that only its user can read (`flows/runtime/api.py`).
 """
 
 import asyncio

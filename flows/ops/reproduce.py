@@ -64,7 +64,7 @@ def reproduce_version(config: RunConfig, version: str, out: Path | None, say: Sa
     run = tracked.maker(tracked.versions[label])
     recorded = _recorded_config(tracked, run)
     if run is None or recorded is None or run.stage not in FLOWS:
-        raise ConfigError(f"{label}: the run that made it, or its config.json, is not in MLflow; only its lineage can be told")
+        raise ConfigError(f"{label}: the run that made it, or its config.json, is not in MLflow; only its lineage can be shown")
     Path(config.paths.data_dir).mkdir(parents=True, exist_ok=True)
     folder = out or Path(tempfile.mkdtemp(prefix="reproduce-", dir=config.paths.data_dir))
     if out and out.exists() and any(out.iterdir()):
@@ -95,7 +95,7 @@ def fresh_config(recorded: RunConfig, config: RunConfig, folder: Path) -> RunCon
         ModelError: the trained model is no longer at its path.
     """
     if Path(recorded.policy.model).is_absolute() and not Path(recorded.policy.model).is_dir():
-        raise ModelError(f"the base model {recorded.policy.model} is not there any more; put it back, then reproduce again")
+        raise ModelError(f"the base model {recorded.policy.model} does not exist any more; restore it, then reproduce again")
     data_dir = folder / "data"
     verdicts = Path(config.paths.data_dir) / "judge"
     if verdicts.is_dir():  # whether a judge has passed is known there

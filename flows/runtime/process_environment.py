@@ -45,7 +45,7 @@ DEFAULTS = {
     "PREFECT_WORKER_QUERY_SECONDS": "2",
     # Leases in memory die with a killed server and leave their slots taken for ever; on disk they run out and are given back.
     "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem",
-    # Of itself Prefect deletes old events only, and flow runs with their logs never.
+    # By default Prefect deletes only old events, and never flow runs with their logs.
     "PREFECT_SERVER_SERVICES_DB_VACUUM_ENABLED": "events,flow_runs",
     "PREFECT_SERVER_SERVICES_DB_VACUUM_RETENTION_PERIOD": str(30 * 86_400),
     "TOKENIZERS_PARALLELISM": "false",

@@ -36,7 +36,7 @@ def start_service(name: str, arguments: Sequence[str], log: Path, environment: M
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     put_aside(log)
-    # What servers write is private. A worker starts programs that other users run (the sandbox's): the umask stays the user's.
+    # Files of servers are private. A worker starts programs that other users run (the sandbox's): the umask stays the user's.
     umask = -1 if WORKER in arguments else 0o077
     service = ChildProcess(name, ["-m", *arguments], log, ProcessSettings(environment or {}, signal.SIGTERM, umask=umask))
     service.hang_up()

@@ -113,7 +113,7 @@ class _Play:
         """Cancel the remaining shards when the evaluation ends without success."""
         for item in self.waiting:
             if item.run is not None:
-                with suppress(Exception):  # the server may be what is gone, and another error is on its way out
+                with suppress(Exception):  # the server may have ended, and another error is being raised
                     self.client.set_flow_run_state(item.run.id, Cancelling(message="nobody waits for this shard any more"))
 
     def _advance(self, item: Waiting) -> None:
@@ -133,7 +133,7 @@ class _Play:
             self._lose(item, f"{state.name}: {cause_of(state.message)}")
         elif (state.is_running() or state.is_pending()) and time.monotonic() - item.looked >= LOOK_SECONDS:
             item.looked = time.monotonic()
-            if why := why_dead(run, self.client, unbegun_s=self.start_seconds):  # its process, or its worker and its machine, are gone
+            if why := why_dead(run, self.client, unbegun_s=self.start_seconds):  # its process, or its worker and its machine, have ended
                 self.client.set_flow_run_state(run.id, Crashed(message=why), force=True)
                 self._lose(item, why)
 

@@ -83,7 +83,7 @@ class Child:
         except (EOFError, ConnectionError) as error:
             raise self._lost(place) from error
         except BaseException:
-            self.stop()  # nobody would take its answer
+            self.stop()  # its answer would have no reader
             raise
         if kind == _FAILED:
             raise content[0]

@@ -48,7 +48,7 @@ class _Watched:
 
     def __init__(self, arguments: Sequence[str], told: Mapping[str, object], **options: Any) -> None:
         command = [sys.executable, "-P", watchdog.__file__, *arguments]
-        # Of a session of its own: Ctrl-C is for the starter, which then ends it in order.
+        # It has a session of its own: Ctrl-C reaches only the starter, which then ends it in order.
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True, **options)
         self.tell(json.dumps(told).encode() + b"\n")
 
@@ -105,7 +105,7 @@ class ChildProcess(_Watched):
         return self.process.poll() is None
 
     def wait(self, timeout_s: float) -> int | None:
-        """Wait for its end; return its exit code, negative for a signal, or None if it goes on."""
+        """Wait for its end; return its exit code, negative for a signal, or None if it still runs."""
         try:
             return self.process.wait(timeout_s)
         except subprocess.TimeoutExpired:

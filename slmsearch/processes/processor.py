@@ -34,7 +34,7 @@ def settle(environment: MutableMapping[str, str] = os.environ) -> None:
     gc.set_threshold(GC_THRESHOLD)
     if "OMP_WAIT_POLICY" not in environment:
         environment.setdefault("GOMP_SPINCOUNT", str(SPIN_COUNT))
-    # Where JAX is installed, libraries import it, and it takes three quarters of a GPU as soon as one of them computes with it.
+    # Libraries import an installed JAX, which reserves three quarters of a GPU as soon as one of them computes with it.
     environment.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "mallopt"):  # not there with musl
         libc.mallopt(_M_MMAP_THRESHOLD, _LARGEST_MMAP_THRESHOLD)

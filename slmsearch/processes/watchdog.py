@@ -217,7 +217,7 @@ def _is_running(process: psutil.Process) -> bool:
 
 
 def _tell(**fact: int | str) -> None:
-    with suppress(OSError):  # the supervisor is gone
+    with suppress(OSError):  # the supervisor has ended
         print(json.dumps(fact), flush=True)
 
 
@@ -246,7 +246,7 @@ def _serve(command: list[str], environment: dict[str, str], log: str, mark: str,
 def main() -> None:
     """Carry out the order in the first line of standard input."""
     if sys.argv[1:]:
-        with open(0, "rb", buffering=0, closefd=False) as stdin:  # byte by byte: what follows is not ours
+        with open(0, "rb", buffering=0, closefd=False) as stdin:  # byte by byte: the rest is for the program
             _become(**json.loads(stdin.readline()))
     _serve(**json.loads(sys.stdin.readline()))
 

@@ -126,7 +126,7 @@ def _record_event(tracker: Tracker, event: PromotionEvent) -> PromotionEvent:
 
 
 def _note_foreign_event(tracker: Tracker, model: str, current: str) -> None:
-    """Record how the present champion came to be, if no line of the history does."""
+    """Record the promotion of the present champion, if no line of the history does."""
     events = read_promotions(tracker.home, model)
     if events and events[-1].version == current:
         return

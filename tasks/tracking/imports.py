@@ -69,7 +69,7 @@ def import_store(tracker: Tracker, facts: Mapping[str, Any], folder: Path, key: 
 def _fill(tracker: Tracker, other: MlflowClient, run: Any, copy: str, folder: Path, machine: str) -> None:
     """Copy the missing parts of a run from the other machine; its status comes last, so that a killed import is resumed."""
     tags = {name: value for name, value in run.data.tags.items() if name not in (OWNER, PARENT, "mlflow.runName")}
-    if run.info.status != "FINISHED" and KEY in tags:  # no run of this machine goes on with it
+    if run.info.status != "FINISHED" and KEY in tags:  # no run of this machine resumes it
         tags[KEY] = f"{tags[KEY]}-{machine}"
     tracker.set_tags(copy, tags)
     tracker.record_params(copy, run.data.params)

@@ -187,7 +187,7 @@ class Tracker(RunRegistry):
         folder, told = name.rpartition("/")[0], json.loads(self.client.get_run(run_id).data.tags.get(TABLES, "[]"))
         if not rows or any(table["path"] == name for table in told):
             return
-        if name in {item.path for item in self.client.list_artifacts(run_id, folder)}:  # a kill came before MLflow's UI was told of it
+        if name in {item.path for item in self.client.list_artifacts(run_id, folder)}:  # a kill came before the tag for MLflow's UI was set
             self.client.set_tag(run_id, TABLES, json.dumps([*told, {"path": name, "type": "table"}]))
             return
         columns = {column: [_cell(row[column]) for row in rows] for column in rows[0]}

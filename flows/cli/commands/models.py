@@ -190,7 +190,7 @@ def _start(session: Session, role: "Role", start_s: float, detach: bool, given: 
         session.finish({**asdict(found), "settings": _settings(found), "started": False}, _render(found, ""))
         return
     if not is_loopback(request.host):
-        session.say(f"listening on {request.host}: whoever reaches this machine may use the server")
+        session.say(f"listening on {request.host}: every client that reaches this machine can use the server")
 
     def on_ready(endpoint: "Endpoint") -> None:
         how = f"slmsearch serve {role} --stop" if detach else "Ctrl-C"

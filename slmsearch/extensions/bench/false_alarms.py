@@ -116,7 +116,7 @@ def fell(chances: Floats, kinds: Sequence[str], fall: float, shape: str, rng: np
 
 
 def run_nightly(config: NightlyConfig, series: int, nights: int, regressions: int) -> Result:
-    """Measure false alarms in so many quiet series of each policy, and so many planted falls of 5 points of each shape and policy."""
+    """Measure false alarms in quiet series of each policy, and detection of planted falls of 5 points of each shape and policy."""
     quiet, quiet_rows, planted, planted_rows = [], [], [], []
     for policy in QUIET:
         name = (f"{policy.accuracy:.0%}", f"{policy.coins / 3:.0%}")

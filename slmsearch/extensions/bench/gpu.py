@@ -1,9 +1,9 @@
 """`slmsearch bench gpu`: every preset for a GPU on this machine's card, with random weights in the shape of its model.
 
-Two updates each, by the command that a user gives. A step holds as many tokens as the longest that the preset allows, so that memory is
-that of the worst step; where torch samples, which takes a pass through the model for every token of a row, they lie in more and shorter
-rows. What was planned is compared with what the device lost meanwhile, which counts everything: weights, caches, contexts, fragmentation;
-and by phase with what torch held, which counts neither contexts nor what other libraries take.
+Two updates each, by the ordinary command. A step holds as many tokens as the longest that the preset allows, so that memory is that of the
+worst step; if torch samples, which takes a pass through the model for every token of a row, they lie in more and shorter rows. The plan is
+compared with the free memory that the device lost meanwhile, which counts everything: weights, caches, contexts, fragmentation; and by
+phase with the memory that torch held, which counts neither contexts nor other libraries.
 """
 
 import json
@@ -107,12 +107,12 @@ def run_gpu(presets: Sequence[Preset], tokenizer_dir: Path, work: Path, device: 
     """Try presets.
 
     Args:
-        presets: what to try.
+        presets: presets to try.
         tokenizer_dir: a fast tokenizer with a chat template.
         work: models and data go here.
         device: `cuda`, or `cpu` with narrow models, which tries the check itself.
-        layers: of each model; 0 takes as many as the real one has.
-        say: told what is being done.
+        layers: layers of each model; 0 takes as many as the real one has.
+        say: receives a line about the present step.
     """
     started, small = time.perf_counter(), device == "cpu"
     trials: dict[str, PresetTrial] = {}

@@ -1,7 +1,7 @@
 """`slmsearch bench monitor`: does the collapse monitor leave healthy runs alone, and does it see planted collapses?
 
 Made-up runs of the shape of each preset (questions a step, group size, steps, held-out questions, checkpoints) go through the real
-monitor and the real comparison of held-out scores. What is assumed of a run:
+monitor and the real comparison of held-out scores. Assumptions about a run:
 
 - How often a question is solved follows Beta(m, conc); a step's rewards are the binomial draws of its groups. m stays, or rises over
   the run (`SHAPES`); conc is the spread of difficulty (`SPREADS`): 1 is nearly always or nearly never, 10 hardly any spread.
@@ -14,9 +14,9 @@ monitor and the real comparison of held-out scores. What is assumed of a run:
 - Held-out questions are played greedily. A scoring draws anew for half of the questions whether they are solved, so that one in five to
   eight comes out otherwise than before.
 
-A planted collapse unfolds over ten steps, begins at least 60 steps before the end, and changes nothing but what it must: a reward that
-is halved, an entropy of 10 %, 60 % malformed (worth nothing), one call in 90 % of episodes - a single one, or one and the same whatever was
-asked. Caught is a collapse that is reported after it began and before the run ends.
+A planted collapse unfolds over ten steps, begins at least 60 steps before the end, and changes only its own figure: a reward that is
+halved, an entropy of 10 %, 60 % malformed (reward 0), one call in 90 % of episodes - a single one, or the same one for every question. A
+collapse counts as caught if it is reported after it began and before the run ends.
 """
 
 import math

@@ -104,7 +104,7 @@ def make_environment(toolbox: Toolbox) -> type:
 
 
 def make_peer(shape: BenchShape, micro_batch: int, directory: Path, callback: TrainerCallback, with_vllm: bool = False) -> GRPOTrainer:
-    """Make TRL's trainer for a shape, with the arguments of ours and so many episodes per forward pass; it takes one step.
+    """Make TRL's trainer for a shape, with this project's arguments and a number of episodes per forward pass; it takes one step.
 
     It samples with transformers' generation, or with a vLLM of its own on the same card.
     """

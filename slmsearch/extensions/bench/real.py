@@ -32,7 +32,7 @@ def real_shape(config: RunConfig, say: Say) -> BenchShape:
 
     Args:
         config: those of the preset `squad`, its model fetched, with a corpus or without one.
-        say: told what is being done.
+        say: receives a line about the present step.
     """
     folder = Path(config.paths.data_dir) / "bench"
     if config.corpus.pages is None:

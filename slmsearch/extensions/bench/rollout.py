@@ -1,12 +1,12 @@
 """`slmsearch bench rollout`: rollouts and whole GRPO steps, ours beside TRL's own tool loop and beside the limit.
 
-Ours and the peer (`peer.py` describes it) take the same steps in turn, in one process: same model, same questions, same number of
+This project's trainer and the peer (see `peer.py`) take the same steps in turn, in one process: same model, same questions, same number of
 episodes, a learning rate too small to change either. Each trainer warms up for one step. Rollout time is that of `_generate`,
 step time that of the whole optimiser step.
 
-The limit is one static batch that prefills all the tokens of the episodes just played which the policy did not write, and decodes
-as many steps as the longest episode has written tokens: no tools, no turns, no waiting, no sampling. It computes every episode by itself:
-where ours computes what a group has in common once, it can be faster than this limit.
+The limit is one static batch that prefills all tokens of the played episodes that the policy did not sample, and decodes as many steps as
+the longest episode has sampled tokens: no tools, no turns, no waiting, no sampling. It computes every episode by itself; this project's
+trainer computes the common tokens of a group once, and so can be faster than this limit.
 
 On a CUDA card both sides train on it, as do TRL and a vLLM of its own (colocate) where vLLM is installed, and each side says how busy it
 kept the card. The warm-up counts there as a phase of its own.
@@ -138,7 +138,7 @@ class Stopwatch(TrainerCallback):
 
 
 def now() -> float:
-    """Return the time, in seconds, when a card has done all it was told."""
+    """Return the time, in seconds, once a card has finished its work."""
     if torch.cuda.is_initialized():
         torch.cuda.synchronize()
     return time.perf_counter()
@@ -147,7 +147,7 @@ def now() -> float:
 def run_rollout(
     config: RunConfig, make_real: Callable[[], BenchShape], shapes: tuple[str, ...], runs: int, say: Say, device: str = "cpu"
 ) -> Result:
-    """Measure so many steps of each side, at least 5 for a figure that is published; return medians, spreads and ratios by shape."""
+    """Measure `runs` steps of each side, at least 5 for a published figure; return medians, spreads and ratios by shape."""
     figures: dict[str, dict[str, object]] = {}
     sides, uses = list[dict[str, object]](), list[dict[str, object]]()
     with TemporaryDirectory(prefix="slmsearch-bench-") as directory:
@@ -179,13 +179,13 @@ def run_rollout(
 
 
 def on_device(shape: BenchShape, device: str) -> BenchShape:
-    """Let a shape be played and learnt on a device; the real one is larger on a card."""
+    """Return a shape that is played and learnt on a device; the real one is larger on a card."""
     larger = ON_A_CARD if device == "cuda" and shape.name == "real" else {}
     return replace(shape, config=shape.config.changed({"policy.device": device, **larger}))
 
 
 def by_side(phases: Mapping[str, CardUse]) -> list[dict[str, object]]:
-    """Return what each side took of a card while it played and while it learnt."""
+    """Return each side's use of a card while it played and while it learnt."""
     sides = {phase: phase.rpartition(" ") for phase in phases if phase != OTHER and not phase.endswith(WARM_UP)}
     return [{"side": side, "phase": what, "busy_frac": None, **phases[phase]} for phase, (side, _, what) in sides.items()]
 
@@ -193,7 +193,7 @@ def by_side(phases: Mapping[str, CardUse]) -> list[dict[str, object]]:
 def measure_speed(
     shape: BenchShape, runs: int, directory: Path, say: Say, card: CardWatch | None = None
 ) -> tuple[dict[str, dict[str, Spread]], dict[str, object], dict[str, torch.Tensor]]:
-    """Measure one shape; see `summarise_speed`. The last are the inputs of our last loss."""
+    """Measure one shape; see `summarise_speed`. The last result holds the inputs of our last loss."""
     say(f"{shape.name}: {shape.parameters / 1e6:.1f} M parameters")
     # One step at a time, at a learning rate that changes nothing.
     still = replace(shape, config=shape.config.changed({"train.steps": 1, "train.learning_rate": NO_LEARNING}))
@@ -239,7 +239,7 @@ def measure_speed(
 def summarise_speed(
     sides: Mapping[str, Sequence[Times]], limits: Sequence[float], episodes: Sequence[Episode]
 ) -> tuple[dict[str, dict[str, Spread]], dict[str, object]]:
-    """Return the spread of each side's times, and ratios of the peer's to ours with what the episodes of a step are like."""
+    """Return the spread of each side's times, ratios of the peer's to ours, and figures of the episodes of a step."""
     rollouts = {side: [step.rollout_s for step in times] for side, times in sides.items()}
     steps = {side: [step.step_s for step in times] for side, times in sides.items()}
     figures = {
@@ -275,7 +275,7 @@ def make_ours(shape: BenchShape, directory: Path, watch: Stopwatch) -> tuple[Any
 
 @torch.no_grad()
 def time_static_batch(model: Any, episodes: list[Episode], pad_id: int) -> float:
-    """Time the prefill of all that was shown, and as many decoding steps as the longest episode wrote tokens, in one batch."""
+    """Time the prefill of all unsampled tokens, and a decoding step for each token that the longest episode sampled, in one batch."""
     shown = [[*e.prompt_ids, *(i for turn in e.turns for i in turn.context_ids)] for e in episodes]
     steps = max(e.sampled_tokens for e in episodes)
     width = max(len(ids) for ids in shown)

@@ -134,15 +134,15 @@ def run_service(flags: Sequence[str], token_variable: str, deadline_s: float, te
     """Start the service, measure it, and stop it.
 
     Args:
-        flags: what `slmsearch serve searcher` is given.
+        flags: arguments of `slmsearch serve searcher`.
         token_variable: environment variable of its token.
         deadline_s: time it gives a question.
         texts: questions, asked in turn and from the beginning again.
-        log: takes what it writes.
-        say: told which part begins.
+        log: file for its output.
+        say: receives a line at the start of each part.
 
     Raises:
-        ServiceError: it does not start, or answers nothing.
+        ServiceError: it does not start, or does not answer.
     """
     log.unlink(missing_ok=True)
     with closing(ServiceTarget(flags, token_variable, deadline_s, log)) as target:

@@ -4,14 +4,14 @@ Each path has a process of its own, both with the same number of threads. They t
 Every update is over the same `EPISODES` demonstrations of a generated world, encoded once: the same token ids, and the same labels,
 where the demonstrator wrote. The adapter, optimiser and learning rate are the same. A first update of each is not counted.
 
-`SFTTrainer` is set up as a sensible user would on this machine: an adapter by its `peft_config`, bfloat16 where ours has it, labels
+`SFTTrainer` has sensible settings for this machine: an adapter by its `peft_config`, bfloat16 where ours has it, labels
 for completions only, no recomputed activations (its default would recompute them, which is slower and not needed here), rows
 padded to the longest of a batch (its default), its own head, which computes the loss without keeping logits, and
 `PEER_BATCH` episodes at a time, accumulated to the same update. Ours takes them as trees of at most `TOKENS` nodes. The peer is
 started without what `processor.settle` sets. The limit are the linear layers of the padded rows, not of the trees.
 
-Speed is real tokens, padding not counted, by the median update. CPU seconds of the processes are given, too: on a machine that has
-other work they say more than the clock does.
+Speed is real tokens, padding not counted, by the median update. CPU seconds of the processes are given, too: on a machine with
+other work they say more than wall time.
 """
 
 import os
@@ -106,7 +106,7 @@ def _encode_episodes(config: RunConfig) -> Episodes:
 
 
 class _Side:
-    """One path in its process; an update is taken when it is told to."""
+    """One path in its process; it takes an update on request."""
 
     def __init__(self, name: str, config: RunConfig, episodes: Episodes, updates: int) -> None:
         self.name, context = name, get_context("spawn")
@@ -116,14 +116,14 @@ class _Side:
         there.close()
 
     def update(self, say: Say) -> dict[str, float]:
-        """Let it take one update; return its times."""
+        """Run one update; return its times."""
         self._line.send("go on")
         took = self.take()
         say(f"{self.name:<10} {took['seconds']:.1f} s, {took['cpu_seconds']:.1f} CPU s")
         return took
 
     def take(self) -> dict[str, float]:
-        """Receive what it says next: that it is ready, what an update took, how it ended."""
+        """Receive its next message: that it is ready, the times of an update, its end."""
         try:
             said: dict[str, float] = self._line.recv()
         except (EOFError, OSError) as error:
@@ -213,7 +213,7 @@ def time_linear_layers(model: Any, tokens: Sequence[int]) -> float:
 
     Args:
         model: as it was trained, an adapter on its layers.
-        tokens: of each micro-batch, padding included.
+        tokens: tokens of each micro-batch, padding included.
 
     Returns:
         Seconds, the median of `LIMIT_ROUNDS`; nothing else is computed, and everything is at hand.

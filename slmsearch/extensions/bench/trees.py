@@ -104,7 +104,7 @@ def _count_tokens(ids: Tensor, real: Tensor, taught: Tensor) -> float:
 
 
 def catch_inputs(trainer: Any) -> dict[str, Tensor]:
-    """Let a trainer leave the inputs of its last loss in the mapping that is returned."""
+    """Return a mapping in which a trainer leaves the inputs of its last loss."""
     compute, caught = trainer._compute_loss, dict[str, Tensor]()
 
     def catching(model: Any, inputs: dict[str, Tensor]) -> Tensor:
@@ -117,7 +117,7 @@ def catch_inputs(trainer: Any) -> dict[str, Tensor]:
 
 
 def run_trees(layers: int, device: str, runs: int, say: Say) -> Result:
-    """Time so many updates of each side on a device, with an adapter on random weights; 0 layers take all of the model's."""
+    """Time `runs` updates of each side on a device, with an adapter on random weights; 0 layers take all of the model's."""
     model, shape = _adapted(layers, device)
     trainer, peaks = _Scorer(1.0), dict[str, float]()
     ids, mask, needed = make_episodes(shape.vocab_size, GROUP_ON_CPU if device == "cpu" else GROUP)

@@ -40,7 +40,7 @@ class Group:
         for directory in self.directories:
             with suppress(OSError):
                 for line in (directory / "cgroup.procs").read_text().split():
-                    if line != "0":  # of a foreign process namespace, and nobody to send a signal to
+                    if line != "0":  # a process of a foreign namespace cannot be sent a signal
                         os.kill(int(line), 9)
         for directory in self.directories:
             with suppress(OSError):

@@ -126,7 +126,7 @@ class SandboxClient:
         with self._lock:
             if self._http is not None:
                 if self._token is not None:
-                    with suppress(SandboxError):  # a server that is gone has closed it
+                    with suppress(SandboxError):  # a server that has ended has closed it
                         self._request("DELETE", "/tools", None, self._token)
                 self._http.close()
             self._http = self._token = None

@@ -75,7 +75,7 @@ class Channel:
         """Return the next message; `deadline` is by `time.monotonic()`, None waits for ever.
 
         Raises:
-            ChannelError: none came in time, the other side is gone, or what it sent is no message.
+            ChannelError: none came in time, the other side has ended, or it sent no valid message.
         """
         length = int.from_bytes(self._take(HEADER_BYTES, deadline), "big")
         if length > self.max_message_bytes:
@@ -93,7 +93,7 @@ class Channel:
         """Write a message: dicts, lists, tuples, strings, numbers and None.
 
         Raises:
-            ChannelError: the other side is gone or does not read.
+            ChannelError: the other side has ended or does not read.
         """
         body = marshal.dumps(message, MARSHAL_VERSION)
         data = memoryview(len(body).to_bytes(HEADER_BYTES, "big") + body)

@@ -80,10 +80,10 @@ class Fixture(ExitStack):
         """Prepare.
 
         Args:
-            limits: of the program.
-            server_port: where the sandbox server listens.
-            token: what the program takes for the token of another session.
-            secrets_: what else must not come out.
+            limits: limits of the program.
+            server_port: port of the sandbox server.
+            token: text that the program takes for the token of another session.
+            secrets_: further secrets that must not leak.
         """
         super().__init__()
         self.secret = secrets.token_hex(12)

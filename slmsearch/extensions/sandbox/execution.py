@@ -57,8 +57,8 @@ def execute_program(instance: Instance, program: str, serve: Serve, limits: Prog
         instance: used up by this.
         program: Python.
         serve: the tools of the session the program belongs to.
-        limits: what it may take.
-        longest_s: what program and tools may take together.
+        limits: limits of the program.
+        longest_s: time limit for program and tools together.
 
     Raises:
         SlmSearchError: what `serve` raised, or tools took too long: not the program's doing.

@@ -1,11 +1,11 @@
 """The runner inside the sandbox: it waits for one program, executes it, and talks to the server over file descriptors 0 and 1.
 
-It knows nothing but the standard library and guards nothing: the program shares its process and may do to it what it likes. Whatever
-comes out of descriptor 1 is not trusted to the server, which counts, measures and limits by itself.
+It uses only the standard library and protects nothing: the program shares its process and may change it in any way. The server does not
+trust the output of descriptor 1; it counts, measures and limits by itself.
 
 A message follows its length in four bytes. The server's are marshalled, because reading that takes no import: an order, then an answer
 to each call. The runner's are JSON, because marshalled untrusted data must not be read: `ready`, `printed`, `call` and, at the
-end, `error` (empty if there was none). Every import here is paid for once per program: what a program needs, it imports itself.
+end, `error` (empty if there was none). Every import here costs time once per program: a program imports its own modules.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def _read(count: int) -> bytes:
     parts = []
     while count:
         part = os.read(INPUT, count)
-        if not part:  # the server is gone
+        if not part:  # the server has ended
             os._exit(0)
         parts.append(part)
         count -= len(part)

@@ -1,8 +1,8 @@
 """The allowed system calls of a program: those a Python interpreter cannot start or run without, and no others.
 
-It is a list of what is allowed. What is not named fails with EPERM, which Python shows as an error; a call of another architecture
-kills the process. No process or thread can be made, no socket, pipe or file for writing opened, no memory made executable
-except by mapping the interpreter's own libraries, and nothing sent a signal.
+It lists the allowed calls. Other calls fail with EPERM, which Python shows as an error; a call of another architecture kills the process. A
+program can make no process or thread, open no socket, pipe or file for writing, make no memory executable except by mapping the
+interpreter's own libraries, and send no signal.
 
 bubblewrap gets it as BPF; Docker as JSON, `deployments/sandbox-seccomp.json`, which
 `python -m slmsearch.extensions.sandbox.seccomp` prints.

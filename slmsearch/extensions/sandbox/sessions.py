@@ -1,6 +1,6 @@
 """Tool sessions: the tools that a client's programs reach.
 
-A session belongs to who holds its token. Its programs get its tools over their own channel and never see the token.
+A session belongs to the holder of its token. Its programs get its tools over their own channel and never see the token.
 """
 
 import functools

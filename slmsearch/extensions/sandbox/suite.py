@@ -4,10 +4,10 @@ Each program is run
 
     tried     with all layers up, through the server's HTTP interface, as a model's would be; afterwards the server must be
               healthy and a harmless program run
-    control   with all the layers that stop it down, where it must succeed, or it proves nothing
+    control   without all the layers that stop it, where it must succeed, or the trial proves nothing
 
-Controls are run in instances of their own, without some isolation layers and without any limit of the server's own. Nothing that serves
-can reach this module, and the server knows no way to take a layer down.
+Controls are run in instances of their own, without some isolation layers and without any limit of the server's own. No serving code
+reaches this module, and the server has no way to remove a layer.
 """
 
 import os
@@ -124,10 +124,10 @@ def run_suite(
     """Run escapes.
 
     Args:
-        state_dir: where the instances' file system is kept.
+        state_dir: directory of the instances' file system.
         escapes: None takes all.
         engine: the server's; None takes bubblewrap. Controls are run by bubblewrap.
-        say: told each trial.
+        say: receives a line about each trial.
 
     Raises:
         SandboxError: there is no engine.
@@ -243,10 +243,10 @@ class Weakened(Bubblewrap):
 
         Args:
             limits: see `Bubblewrap`.
-            state_dir: where the instances' file system is kept.
+            state_dir: directory of the instances' file system.
             without: keys of `engine.LAYERS`.
             scratch: directory that can be written to without `read_only`.
-            own_root: without `read_only` the instances' file system can be written to; needs a `state_dir` nobody else uses.
+            own_root: without `read_only` the instances' file system can be written to; needs a `state_dir` of its own.
         """
         super().__init__(limits, state_dir)
         self._without, self._scratch, self._own_root = without, scratch, own_root

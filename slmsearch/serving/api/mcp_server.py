@@ -168,7 +168,7 @@ def serve_stdio(service: SearcherService, stop: threading.Event, streams: tuple[
     """
     source, sink = streams
     reader, writer = os.pipe()
-    # A read of stdin cannot be broken off. One of a pipe that nobody writes into any more can: it ends.
+    # A read of stdin cannot be cancelled. A read of a pipe without a writer ends.
     threading.Thread(target=_copy, args=(source, writer), name="stdin", daemon=True).start()
 
     broke: list[ServiceError] = []
@@ -177,7 +177,7 @@ def serve_stdio(service: SearcherService, stop: threading.Event, streams: tuple[
         try:
             asyncio.run(_talk(service, reader, sink))
         except* OSError as error:
-            log.warning("the client is gone: %s", error.exceptions[0])
+            log.warning("the client has disconnected: %s", error.exceptions[0])
         except* Exception as errors:
             log.error("the protocol broke", exc_info=errors)
             broke.append(ServiceError(f"the server of MCP ended by itself: {cause_of(errors.exceptions[0])}"))

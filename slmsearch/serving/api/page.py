@@ -15,7 +15,7 @@ TYPES = {
     "reply.js": "text/javascript; charset=utf-8",
     "icon.svg": "image/svg+xml",
 }
-POLICY = {  # the browser runs nothing but these files, asks nobody but this service, and makes markup of no text
+POLICY = {  # the browser runs only these files, contacts only this service, and turns no text into markup
     "default-src": "'none'",
     "script-src": "'self'",
     "style-src": "'self'",

@@ -112,7 +112,7 @@ def load(served: ServedPolicy) -> str:
 def play(questions: Sequence[Question], on_turn: Callable[[str, PlayedStep], None], on_end: Callable[[str, Answer], None]) -> None:
     """Play questions together, greedily; report each step and each end as it comes, by the question's id.
 
-    A question that is too long for the policy's context ends as `max_tokens`, and the others go on.
+    A question that is too long for the policy's context ends as `max_tokens`, and the others continue.
     """
     (loaded,) = _loaded
     environment = loaded.environment

@@ -20,7 +20,7 @@ def _refuse(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[
     yield ValidationError("$ref, pattern and unevaluated properties are not supported")
 
 
-# What a client writes could fetch an address, or take years, with these.
+# With these, a client's schema could fetch an address, or take years.
 _Validator: Any = extend(
     Draft202012Validator,
     dict.fromkeys(("$ref", "$dynamicRef", "pattern", "patternProperties", "unevaluatedItems", "unevaluatedProperties"), _refuse),

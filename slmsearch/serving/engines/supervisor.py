@@ -171,7 +171,7 @@ class _Watch:
         self.pass_on()
         if (code := self.process.poll()) is not None:
             raise ServiceError(explain_end(self.engine.title, code, self.log, self.engine.remedies, self.engine.memory_advice))
-        if self.parent is not None and os.getppid() != self.parent:  # who started this process is gone
+        if self.parent is not None and os.getppid() != self.parent:  # the starter of this process has ended
             self.stop.set()
         return self.stop.is_set()
 
