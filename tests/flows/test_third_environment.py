@@ -139,7 +139,11 @@ def test_the_flow_around_it(isolated_environment: Path, empty_store: Path, monke
 
 @pytest.mark.parametrize(
     ("name", "says"),
-    [("look-up", "not known"), ("no.such.module:LookUp", "cannot be imported"), (f"{__name__}:CODES", "is not a subclass of .*Environment")],
+    [
+        ("look-up", "not known"),
+        ("no.such.module:LookUp", "cannot be imported"),
+        (f"{__name__}:CODES", "is not a subclass of .*Environment"),
+    ],
 )
 def test_an_unknown_environment_is_one_line(name: str, says: str) -> None:
     with pytest.raises(ConfigError, match=f"{says}.*searcher, planner, or MODULE:CLASS"):
