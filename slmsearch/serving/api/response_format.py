@@ -11,7 +11,8 @@ from slmsearch.foreign import one_line
 
 MAX_SCHEMA_CHARS = 4000
 """Maximum size of a schema; one of this size is checked within half a second."""
-TOO_DEEP = "it is nested too deeply"
+MAX_SCHEMA_DEPTH = 50
+"""Maximum number of values inside one another; the check of a schema recurses some six frames a level."""
 ANY_ANSWER = "Paris"
 """Example that fits every schema for an answer in words."""
 
@@ -36,14 +37,14 @@ class JsonAnswers:
         Raises:
             ValueError: it is no schema, or `{"answer": "some words"}` does not fit it.
         """
+        if _depth_of(schema) > MAX_SCHEMA_DEPTH:
+            raise ValueError(f"the schema is nested deeper than {MAX_SCHEMA_DEPTH} levels")
         if len(json.dumps(schema)) > MAX_SCHEMA_CHARS:
             raise ValueError(f"the schema has more than {MAX_SCHEMA_CHARS} characters")
         try:
             Draft202012Validator.check_schema(schema)
         except SchemaError as error:
             raise ValueError(f"the schema is not valid: {one_line(error.message)[:200]}") from error
-        except RecursionError as error:
-            raise ValueError(f"the schema is not valid: {TOO_DEEP}") from error
         self._validator = _Validator(schema)
         if misfit := self._find_misfit(ANY_ANSWER):
             raise ValueError(f'the searcher writes {{"answer": "some words"}}, which the schema does not take: {misfit}')
@@ -53,8 +54,17 @@ class JsonAnswers:
         return None if self._find_misfit(answer) else json.dumps({"answer": answer}, ensure_ascii=False)
 
     def _find_misfit(self, answer: str | None) -> str | None:
-        try:
-            error = next(self._validator.iter_errors({"answer": answer}), None)
-        except RecursionError:
-            return TOO_DEEP
+        error = next(self._validator.iter_errors({"answer": answer}), None)
         return None if error is None else one_line(error.message)[:200]
+
+
+def _depth_of(value: Any) -> int:
+    """Return how many values stand inside one another at most, however deep: by levels, not by recursion."""
+    depth, level = 0, [value]
+    while level := [item for outer in level for item in _items_of(outer)]:
+        depth += 1
+    return depth
+
+
+def _items_of(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else list(value.values()) if isinstance(value, dict) else []

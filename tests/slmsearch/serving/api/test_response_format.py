@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import sys
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
@@ -11,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from slmsearch.serving.api.response_format import MAX_SCHEMA_CHARS, JsonAnswers
+from slmsearch.serving.api.response_format import MAX_SCHEMA_CHARS, MAX_SCHEMA_DEPTH, JsonAnswers
 from tests.loopback import listening
 from tests.slmsearch.serving.api.test_service import Client, Make, control, error, make, run
 
@@ -94,12 +95,30 @@ def test_any_schema_is_taken_or_refused(schema: dict[str, Any]) -> None:
     assert written is not None and Draft202012Validator(schema).is_valid(json.loads(written))
 
 
-def test_a_deeply_nested_schema_is_refused(make: Make) -> None:
-    deep: Any = {}
-    for _ in range(150):
-        deep = {"not": deep}
-    reply = run(Client(make()).ask("Alba?", response_format=asking_for(deep)))
-    assert error(reply)[0] == 400 and reply.json()["error"]["param"] == "response_format"
+def nested(levels: int) -> dict[str, Any]:
+    deep: dict[str, Any] = {}
+    for _ in range(levels):
+        deep = {"allOf": [deep]}
+    return deep
+
+
+@pytest.mark.parametrize("recursion_limit", [1000, 20_000])  # compiling with torch raises it in its process
+def test_a_deeply_nested_schema_is_refused(make: Make, recursion_limit: int) -> None:
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(recursion_limit)
+    try:
+        reply = run(Client(make()).ask("Alba?", response_format=asking_for(nested(60))))
+    finally:
+        sys.setrecursionlimit(before)
+    found = reply.json()["error"]
+    assert reply.status_code == 400 and found["param"] == "response_format"
+    assert f"deeper than {MAX_SCHEMA_DEPTH} levels" in found["message"]
+
+
+def test_a_schema_of_the_largest_depth_is_taken() -> None:
+    assert JsonAnswers(nested(MAX_SCHEMA_DEPTH // 2)).write("Paris") == '{"answer": "Paris"}'
+    with pytest.raises(ValueError, match="deeper"):
+        JsonAnswers(nested(MAX_SCHEMA_DEPTH // 2 + 1))
 
 
 async def ask_both_ways(client: Client, text: str, response_format: Any) -> dict[str, Any]:
