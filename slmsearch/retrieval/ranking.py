@@ -4,7 +4,7 @@ A passage's score is `DENSE` times its cosine with the query plus `LEXICAL` time
 score is that of its best passage. Scores are rounded to 1e-5 and ties broken by page id, so rankings are deterministic. Up to a number of
 passages (`search.EXACT_LIMIT`) each is compared. Above, Chroma's approximate search returns candidate vectors; the passages with one of
 them, those with the best BM25 scores and those that BM25 could lift above the first are scored exactly. This is deterministic for one
-version, but another build of the same key may have other distant candidates: a graph may never lead to a vector that is far from all others.
+version, but another build of the same key may have other distant candidates: a graph may never lead to a vector far from all others.
 
 The weights were chosen on one half of the SQuAD pack (by page, seed 0): first page right / gold section among five on the other half 91.0 /
 91.4 % for BM25 alone, 92.1 / 88.0 for the embeddings alone, 95.5 / 95.9 fused (docs/retrieval.md).
