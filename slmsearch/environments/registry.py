@@ -6,7 +6,6 @@ from importlib import import_module
 from typing import Any
 
 from slmsearch.config import CorpusConfig, RunConfig
-from slmsearch.corpus.hub import HUB_PREFIX
 from slmsearch.episodes.environment import Environment
 from slmsearch.errors import ConfigError
 
@@ -17,13 +16,13 @@ BUILT_IN = {
 """The registry: name -> module and class. Any other environment is named by its module and class."""
 
 
-def environment_of(config: RunConfig) -> type[Environment]:
-    """Find the configured environment.
+def environment_of(config: RunConfig) -> Environment:
+    """Make the configured environment, whose resources are not open yet.
 
     Raises:
         ConfigError: no environment has that name.
     """
-    return find_environment(config.environment)
+    return find_environment(config.environment)(config)
 
 
 @cache
@@ -60,8 +59,3 @@ def collect_source(config: CorpusConfig, recorded: Mapping[str, Any]) -> dict[st
     """
     found = (find_environment(name).data.collect_again(config, recorded) for name in BUILT_IN)
     return next((parts for parts in found if parts is not None), None)
-
-
-def is_remote(config: RunConfig) -> bool:
-    """Return whether the configured data come from the Hub."""
-    return any(source is not None and source.startswith(HUB_PREFIX) for source in environment_of(config).data.sources(config).values())
