@@ -54,7 +54,7 @@ def run_job(job: TrainJob, checkpoint: Path | None = None) -> None:
     """
     if job.config.train.cpu_threads:
         torch.set_num_threads(job.config.train.cpu_threads)
-    environment = environment_of(job.config).open(job.config, job.corpus_digest, job.index_key)
+    environment = environment_of(job.config).open(job.corpus_digest, job.index_key)
     questions = load_questions(job.corpora_dir, job.corpus_digest)
     train_environment(environment, questions.get(job.config.train.split, []), job, checkpoint, questions.get("validation", []))
 
@@ -93,9 +93,9 @@ def _train(
     judge_state = require_qualified(config.judge, config.paths.data_dir)
     past = read_reports(job.directory / STEPS)
     pass_on = require if config.train.preflight == "require" else list
-    questions = environment.teaching.training_questions(environment, config, questions)
+    questions = environment.teaching(config).training_questions(environment, questions)
     renderer = ChatRenderer(load_tokenizer(config.policy), config.searcher.tool_role)
-    opening = longest_prompt((environment.opening(config, question.question) for question in [*questions, *held_out]), renderer)
+    opening = longest_prompt((environment.opening(question.question) for question in [*questions, *held_out]), renderer)
     checks = [] if checkpoint else pass_on(check_resources(config, opening))
     trainer, callback, tokenizer = _assemble(environment, questions, job, opening, timer)
     bridge, max_steps, is_main = trainer.bridge, trainer.args.max_steps, trainer.is_world_process_zero()
@@ -133,7 +133,7 @@ def _assemble(
     """
     config, limits = job.config, environment.limits
     use_cpu = config.policy.device == "cpu" or not torch.cuda.is_available()
-    arguments = make_arguments(config, job.directory / CHECKPOINTS, num_steps(config.train, len(questions)), use_cpu)
+    arguments = make_arguments(environment, job.directory / CHECKPOINTS, num_steps(config.train, len(questions)), use_cpu)
     if arguments.world_size != config.train.num_processes:  # each process would take its share of the episodes, and the rest would be lost
         raise ConfigError(f"{arguments.world_size} training processes instead of {config.train.num_processes}: fix accelerate launch")
     model, tokenizer = load_trainable(config.policy)
