@@ -47,11 +47,7 @@ def validate_data(run: Pipeline) -> str:
     """
     config, source = run.config, environment_of(run.config).data(run.config)
     with run.stage("validate") as run_id:
-<<<<<<< HEAD
-        data = load_corpus_task.with_options(**retried(any(map(is_on_hub, environment_of(config).data.sources(config).values()))))(config)
-=======
-        data = load_corpus_task.with_options(**retried(source.is_remote))(config)
->>>>>>> parts
+        data = load_corpus_task.with_options(**retried(any(map(is_on_hub, source.sources().values()))))(config)
         digest = data["digest"]
         run.note_keys(data_digest=digest)
         if origin := read_manifest(config.paths.corpora / digest).origin:

@@ -2,16 +2,17 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar
 
 from slmsearch.config import CorpusConfig, RunConfig
 from slmsearch.corpus.documents.skipped import Skipped
-from slmsearch.corpus.hub import HUB_PREFIX
 from slmsearch.corpus.questions import Question
-from slmsearch.corpus.sources import Source, read_questions
-from slmsearch.corpus.store import store_corpus
 from slmsearch.errors import ConfigError, TrainingError
+
+SOURCES, STORE = "slmsearch.corpus.sources", "slmsearch.corpus.store"
+"""Modules of the default data, found by name: what plays and learns needs neither readers of documents nor corpora on disk."""
 
 
 @dataclass(frozen=True)
@@ -32,11 +33,6 @@ class DataSource:
         """Return the configured files and data sets by setting; None where data are generated."""
         return {"corpus.questions": self.config.corpus.questions}
 
-    @property
-    def is_remote(self) -> bool:
-        """Whether a source is on the Hub."""
-        return any(source is not None and source.startswith(HUB_PREFIX) for source in self.sources().values())
-
     def load_questions(self) -> list[Question]:
         """Load or generate the configured questions.
 
@@ -46,7 +42,8 @@ class DataSource:
         """
         if self.config.corpus.questions is None:
             raise ConfigError(f"environment {self.config.environment} needs questions: set corpus.questions")
-        return read_questions(self.config.corpus.questions)
+        questions: list[Question] = import_module(SOURCES).read_questions(self.config.corpus.questions)
+        return questions
 
     def key_parts(self) -> Mapping[str, object] | None:
         """Collect everything that decides the data; None if that requires loading them."""
@@ -69,7 +66,8 @@ class DataSource:
             CorpusError: a source is missing or broken, or the corpus cannot be written.
         """
         source = CorpusConfig(questions=next(iter(self.sources().values()), None))
-        return store_corpus(source, corpora_dir, lambda: Source([], self.load_questions()), self.key_parts())
+        digest: str = import_module(STORE).store_questions(source, corpora_dir, self.load_questions, self.key_parts())
+        return digest
 
     def check(self, corpora_dir: Path, digest: str) -> dict[str, object]:
         """Check a corpus; return `ok` and `findings`, each with ids."""

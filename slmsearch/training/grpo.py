@@ -27,7 +27,7 @@ from slmsearch.config import TrainConfig
 from slmsearch.models.flex import to_device
 from slmsearch.processes.processor import trim_heap
 from slmsearch.training.fused_lora import fused_lora
-from slmsearch.training.grpo_settings import engine_settings, make_adapter_config, make_dataset
+from slmsearch.training.grpo_settings import make_adapter_config, make_dataset
 from slmsearch.training.losses import causal_of
 from slmsearch.training.parts import Unheard, cut_batch, lay_out
 from slmsearch.training.rollout_bridge import RolloutBridge, episode_reward
@@ -327,17 +327,16 @@ def make_trainer(model: Any, tokenizer: Any, bridge: RolloutBridge, arguments: G
     tokenizer = copy.copy(tokenizer)
     tokenizer.response_template = None
     adapter = make_adapter_config(config.train.lora) if config.train.method == "lora" and not isinstance(model, PeftModel) else None
-    with vllm_takes(**engine_settings(model, config.policy, config.train, arguments.use_cpu)):
-        trainer = SearchTrainer(
-            model=model,
-            reward_funcs=episode_reward,
-            args=arguments,
-            train_dataset=make_dataset(list(bridge.questions.values()), bridge.environment),
-            processing_class=tokenizer,
-            peft_config=adapter,
-            rollout_func=bridge,
-            callbacks=[callback],
-        )
+    trainer = SearchTrainer(
+        model=model,
+        reward_funcs=episode_reward,
+        args=arguments,
+        train_dataset=make_dataset(list(bridge.questions.values()), bridge.environment),
+        processing_class=tokenizer,
+        peft_config=adapter,
+        rollout_func=bridge,
+        callbacks=[callback],
+    )
     if config.train.vllm.mode == "colocate" and not arguments.use_cpu:
         trainer.vllm_generation.llm.sleep(level=1)
     trained: Any = trainer.model

@@ -4,18 +4,15 @@ import math
 import random
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from datasets import Dataset
-from peft import LoraConfig, PeftModel
+from peft import LoraConfig
 from trl import GRPOConfig
 
-from slmsearch.config import LoraSection, PolicyConfig, TrainConfig
+from slmsearch.config import LoraSection, TrainConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.episodes.environment import Environment
 from slmsearch.errors import ConfigError
-from slmsearch.models.known import split_commit
-from slmsearch.sampling.vllm import LORA_RANKS
 
 PATIENCE_S = 4 * 3600
 """Longest time that processes wait for each other, in seconds: the first plays the preflight rollouts while the others wait, and a judge
@@ -108,18 +105,6 @@ def make_arguments(environment: Environment, directory: Path, max_steps: int, us
         vllm_server_base_url=vllm.base_url if vllm.mode == "server" else None,
         vllm_gpu_memory_utilization=vllm.gpu_memory_frac,
     )
-
-
-def engine_settings(model: Any, policy: PolicyConfig, train: TrainConfig, use_cpu: bool) -> dict[str, object]:
-    """Collect the settings of a loaded policy that vLLM needs and TRL does not pass. A CPU build has no sleep."""
-    _, commit = split_commit(policy.model)
-    settings: dict[str, object] = {"revision": commit, "tokenizer_revision": commit, "enable_sleep_mode": not use_cpu}
-    if train.method == "lora":
-        adapter: Any = model.peft_config["default"] if isinstance(model, PeftModel) else train.lora
-        settings |= {"enable_lora": True, "max_lora_rank": next((limit for limit in LORA_RANKS if limit >= adapter.r), LORA_RANKS[-1])}
-    if policy.dtype != "auto":  # vLLM would load float32 weights in 16 bits
-        settings["dtype"] = policy.dtype
-    return settings
 
 
 def make_adapter_config(lora: LoraSection) -> LoraConfig:

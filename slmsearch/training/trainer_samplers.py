@@ -14,13 +14,15 @@ from peft.tuners.lora import Linear as LoraLinear
 from torch.nn import Linear, Parameter
 from trl.models import unwrap_model_for_generation
 
+from slmsearch.config import PolicyConfig, TrainConfig
 from slmsearch.episodes.chat_renderer import ChatRenderer
 from slmsearch.episodes.sampler import Sampler
 from slmsearch.errors import ConfigError
+from slmsearch.models.known import split_commit
 from slmsearch.sampling.decoder import Decoder
 from slmsearch.sampling.engine_sampler import Engine, EngineSampler
 from slmsearch.sampling.torch_sampler import TorchSampler
-from slmsearch.sampling.vllm import ColocatedEngine, ServedEngine, served_adapter
+from slmsearch.sampling.vllm import LORA_RANKS, ColocatedEngine, ServedEngine, served_adapter
 from slmsearch.training.block_sizes import MERGE_UP_TO
 from slmsearch.training.fused_lora import unchanged_adapters
 from slmsearch.training.grpo import AdapterClient
@@ -56,6 +58,18 @@ def open_base_sampler(tokenizer: Any, tool_role: str) -> OpenSampler:
             yield TorchSampler(model.get_base_model(), tokenizer, tool_role, renderer, decoder)
 
     return open_sampler
+
+
+def engine_settings(model: Any, policy: PolicyConfig, train: TrainConfig, use_cpu: bool) -> dict[str, object]:
+    """Collect the settings of a loaded policy that vLLM needs and TRL does not pass. A CPU build has no sleep."""
+    _, commit = split_commit(policy.model)
+    settings: dict[str, object] = {"revision": commit, "tokenizer_revision": commit, "enable_sleep_mode": not use_cpu}
+    if train.method == "lora":
+        adapter: Any = model.peft_config["default"] if isinstance(model, PeftModel) else train.lora
+        settings |= {"enable_lora": True, "max_lora_rank": next((limit for limit in LORA_RANKS if limit >= adapter.r), LORA_RANKS[-1])}
+    if policy.dtype != "auto":  # vLLM would load float32 weights in 16 bits
+        settings["dtype"] = policy.dtype
+    return settings
 
 
 def open_vllm_sampler(tokenizer: Any, tool_role: str) -> OpenSampler:

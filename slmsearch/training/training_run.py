@@ -32,7 +32,7 @@ from slmsearch.models.load import load_adapter, load_model, load_tokenizer
 from slmsearch.training.callbacks import BestWeights, StepCallback
 from slmsearch.training.card import watching_card
 from slmsearch.training.files import ADAPTER, CHECKPOINTS, JOB, JUDGE, PREFLIGHT, STEPS, STOP, TREES, checkpoint_step
-from slmsearch.training.grpo import SearchTrainer, make_trainer
+from slmsearch.training.grpo import SearchTrainer, make_trainer, vllm_takes
 from slmsearch.training.grpo_settings import make_arguments, num_steps
 from slmsearch.training.job import TrainJob, write_manifest
 from slmsearch.training.memory import measure_available, measure_shape, plan_memory
@@ -40,7 +40,7 @@ from slmsearch.training.phase_timer import BEFORE, PhaseTimer
 from slmsearch.training.preflight import check_learning, check_resources, require
 from slmsearch.training.reports import append_report, read_reports
 from slmsearch.training.rollout_bridge import RolloutBridge
-from slmsearch.training.trainer_samplers import open_base_sampler, open_torch_sampler, open_vllm_sampler
+from slmsearch.training.trainer_samplers import engine_settings, open_base_sampler, open_torch_sampler, open_vllm_sampler
 
 ONE_FILE = "1TB"
 """Size above which a model would be split into several files."""
@@ -147,7 +147,8 @@ def _assemble(
 
     callback = StepCallback(bridge, partial(append_report, job.directory / STEPS), should_stop, config.train, timer)
     nodes = 0 if use_cpu else plan_memory(config, measure_shape(config), measure_available(), opening).part_nodes
-    trainer = make_trainer(model, tokenizer, bridge, arguments, callback)
+    with vllm_takes(**engine_settings(model, config.policy, config.train, use_cpu)):
+        trainer = make_trainer(model, tokenizer, bridge, arguments, callback)
     trainer.nodes_per_part = nodes
     if environment.base_user is not None:
         open_base = open_base_sampler(tokenizer, limits.tool_role)

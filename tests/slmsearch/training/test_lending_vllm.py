@@ -17,9 +17,8 @@ from slmsearch.episodes.sampler import Sampling
 from slmsearch.errors import ServiceError
 from slmsearch.training.files import STEPS
 from slmsearch.training.grpo import AdapterClient, vllm_takes
-from slmsearch.training.grpo_settings import engine_settings
 from slmsearch.training.reports import read_reports
-from slmsearch.training.trainer_samplers import open_vllm_sampler
+from slmsearch.training.trainer_samplers import engine_settings, open_vllm_sampler
 from tests.slmsearch.sampling import fake_vllm
 from tests.slmsearch.training.through import train_through
 
