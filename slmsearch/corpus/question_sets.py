@@ -1,0 +1,175 @@
+"""Rows of published question sets, which bring the passages that their questions were written on.
+
+- SQuAD: `title`, one paragraph of that article as `context`, `question`, and the annotators' answers as `answers.text`.
+- HotpotQA with distractors: `context` as pairs of title and sentences, `supporting_facts`, `type`; as in its JSON, or as on the Hub.
+- MuSiQue: `paragraphs` with `title`, `paragraph_text` and `is_supporting`, `question_decomposition`, `answer_aliases`, `answerable`.
+
+The passages of a title become one page: its distinct paragraphs in order under `# Title`. SQuAD's stand three to a `## Section k`, since
+its rows lack the article's own headings. Rows of any other kind are unchanged.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+from urllib.parse import unquote
+
+from slmsearch.corpus.library import Library
+from slmsearch.corpus.pages import Page
+from slmsearch.corpus.paragraphs import find_paragraph, split_paragraphs
+from slmsearch.corpus.questions import CLOSED, UNANSWERABLE, UNKNOWN_ANSWER
+from slmsearch.corpus.records import Row
+from slmsearch.errors import CorpusError
+
+SECTION_PARAGRAPHS = 3
+_IN_NO_ID = re.compile(r"[\s:]")
+
+
+class Passage(NamedTuple):
+    """Paragraph of a page."""
+
+    title: str
+    text: str
+
+
+class SetRow(NamedTuple):
+    """Row of a published set."""
+
+    passages: list[Passage]
+    """Passages that the row brings."""
+    gold: list[Passage]
+    """Passages that the question needs, in reading order."""
+    answers: list[str]
+    """Accepted answers, the best first; empty if the question has none."""
+    fields: Row
+    """Further fields of the question."""
+
+
+def join_pages(rows: Iterable[tuple[Row, str]]) -> Iterator[tuple[Row, str]]:
+    """Yield one page for all passages of a title, with the location of the first row."""
+    first: dict[str, tuple[str, str, int]] = {}
+    paragraphs: dict[str, dict[str, None]] = {}
+    for row, where in rows:
+        found = None if "content" in row else read_set_row(row, where)
+        if found is None:
+            yield row, where
+            continue
+        for passage in found.passages:
+            page_id, title = _name(passage.title)
+            first.setdefault(page_id, (title, where, SECTION_PARAGRAPHS if _is_squad(row) else 0))
+            paragraphs.setdefault(page_id, {})[passage.text.strip()] = None
+    for page_id, (title, where, together) in first.items():
+        texts = [text for text in paragraphs[page_id] if text]
+        if together:
+            groups = [texts[start : start + together] for start in range(0, len(texts), together)]
+            texts = ["\n\n".join([f"## Section {number}", *group]) for number, group in enumerate(groups, start=1)]
+        yield {"id": page_id, "title": title, "content": "\n\n".join([f"# {title}", *texts]) + "\n"}, where
+
+
+def place_answers(rows: Iterable[tuple[Row, str]], pages: list[Page], by_paragraph: bool) -> Iterator[tuple[Row, str]]:
+    """Yield questions with answer, aliases, pages and sections, and their locations; rows with a blank question are left out.
+
+    Args:
+        rows: rows of any kind.
+        pages: pages in which the sections with the passages are searched.
+        by_paragraph: True if every paragraph of the pages becomes a section of its own (`corpus.sections: paragraphs`).
+    """
+    library: Library | None = None
+    for row, where in rows:
+        found = None if "answer" in row and _is_squad(row) else read_set_row(row, where)
+        if found is None:
+            yield row, where
+            continue
+        if isinstance(row.get("question"), str) and not row["question"].strip():
+            continue
+        library = library or Library([split_paragraphs(page) for page in pages] if by_paragraph else pages)
+        placed = [
+            (name, find_paragraph(text, found.answers, library.sections(name))) for title, text in found.gold for name in [_name(title)[0]]
+        ]
+        made: Row = {
+            "answer": found.answers[0] if found.answers else UNKNOWN_ANSWER,
+            "aliases": found.answers[1:],
+            "page_ids": list(dict.fromkeys(page_id for page_id, _ in placed)),
+            "section_ids": list(dict.fromkeys(section_id for _, section_id in placed if section_id)),
+            **found.fields,
+            **({} if found.answers else {"kind": UNANSWERABLE}),
+        }
+        yield {**row, **made}, where
+
+
+def read_set_row(row: Row, where: str) -> SetRow | None:
+    """Read a row of a known form; None for any other.
+
+    Raises:
+        CorpusError: the row is of a form whose passages are missing.
+    """
+    return _read_squad(row) if _is_squad(row) else _read_hotpot(row, where) or _read_musique(row, where)
+
+
+def _is_squad(row: Row) -> bool:
+    texts = answers.get("text") if isinstance(answers := row.get("answers"), Mapping) else None
+    return _are_texts(texts) and isinstance(row.get("title"), str) and isinstance(row.get("context"), str)
+
+
+def _read_squad(row: Row) -> SetRow:
+    """Read a row of SQuAD; its answer is the one that most annotators marked, on a tie the first."""
+    passage = Passage(row["title"], row["context"])
+    answers = [text for text, _ in Counter(map(str.strip, row["answers"]["text"])).most_common() if text]
+    return SetRow([passage], [passage], answers, {"kind": "plain"})
+
+
+def _read_hotpot(row: Row, where: str) -> SetRow | None:
+    if "supporting_facts" not in row or "question" not in row:
+        return None
+    context, facts = row.get("context"), row["supporting_facts"]
+    pairs = zip(context.get("title", ()), context.get("sentences", ()), strict=False) if isinstance(context, Mapping) else context or ()
+    passages = [
+        Passage(title, "".join(sentences)) for title, sentences in _pairs(pairs) if isinstance(title, str) and _are_texts(sentences)
+    ]
+    if not passages:
+        raise CorpusError(f"{where}: a row of HotpotQA without contexts; take the distractor file, which has ten paragraphs a question")
+    names = facts.get("title", ()) if isinstance(facts, Mapping) else [title for title, _ in _pairs(facts)]
+    gold = [passage for name in dict.fromkeys(names) for passage in passages if passage.title == name][: len(passages)]
+    answer = row.get("answer")
+    answers = [answer.strip()] if isinstance(answer, str) and answer.strip() else []
+    is_closed = bool(answers) and answers[0].casefold() in CLOSED
+    if not is_closed and row.get("type") == "bridge" and answers:
+        gold.sort(key=lambda passage: answers[0] in passage.text)  # the paragraph with the answer is read last
+    kind = "yesno" if is_closed else row.get("type") or "plain"
+    fields = {"id": row.get("_id") or row.get("id"), "kind": kind, "hops": len(gold), "source": "hotpotqa"}
+    return SetRow(passages, gold, answers, fields)
+
+
+def _read_musique(row: Row, where: str) -> SetRow | None:
+    paragraphs = row.get("paragraphs")
+    if not isinstance(paragraphs, Sequence) or "question_decomposition" not in row:
+        return None
+    whole = [item for item in paragraphs if isinstance(item, Mapping) and _are_texts([item.get("title"), item.get("paragraph_text")])]
+    if not whole:
+        raise CorpusError(f"{where}: a row of MuSiQue without paragraphs; each has title, paragraph_text and is_supporting")
+    passages = [Passage(item["title"], item["paragraph_text"]) for item in whole]
+    steps = [step.get("paragraph_support_idx") for step in row["question_decomposition"] or () if isinstance(step, Mapping)]
+    order = {index: place for place, index in enumerate(steps)}
+    needed = sorted((item for item in whole if item.get("is_supporting")), key=lambda item: order.get(item.get("idx"), len(order)))
+    gold = [Passage(item["title"], item["paragraph_text"]) for item in needed]
+    aliases = row.get("answer_aliases")
+    answers = [text.strip() for text in [row.get("answer"), *(aliases if _are_texts(aliases) else ())] if isinstance(text, str)]
+    answers = list(dict.fromkeys(filter(None, answers))) if row.get("answerable") is not False else []
+    kind = str(row.get("id")).partition("__")[0] if isinstance(row.get("id"), str) else "plain"  # as in 3hop1__9285_5188
+    return SetRow(passages, gold, answers, {"kind": kind, "hops": len(gold) or len(steps), "source": "musique"})
+
+
+def _pairs(values: Any) -> list[tuple[Any, Any]]:
+    """Return the items that are pairs."""
+    listed = values if isinstance(values, Iterable) and not isinstance(values, str | Mapping) else ()
+    return [(item[0], item[1]) for item in listed if isinstance(item, Sequence) and not isinstance(item, str) and len(item) == 2]
+
+
+def _are_texts(values: Any) -> bool:
+    return isinstance(values, Sequence) and not isinstance(values, str) and all(isinstance(value, str) for value in values)
+
+
+def _name(title: str) -> tuple[str, str]:
+    """Return the page's id and title; some versions of the set encode titles as in URLs, `Fr%C3%A9d%C3%A9ric_Chopin`."""
+    title = unquote(title).replace("_", " ").strip()
+    return _IN_NO_ID.sub("_", title.lower()), title
