@@ -2,7 +2,8 @@
 
 - SQuAD: `title`, one paragraph of that article as `context`, `question`, and the annotators' answers as `answers.text`.
 - HotpotQA with distractors: `context` as pairs of title and sentences, `supporting_facts`, `type`; as in its JSON, or as on the Hub.
-- MuSiQue: `paragraphs` with `title`, `paragraph_text` and `is_supporting`, `question_decomposition`, `answer_aliases`, `answerable`.
+- MuSiQue: `paragraphs` with `title`, `paragraph_text` and `is_supporting`, `question_decomposition`, `answer_aliases`, `answerable`; also
+  with `text` or `content` instead, and without decomposition.
 
 The passages of a title become one page: its distinct paragraphs in order under `# Title`. SQuAD's stand three to a `## Section k`, since
 its rows lack the article's own headings. Rows of any other kind are unchanged.
@@ -142,27 +143,33 @@ def _read_hotpot(row: Row, where: str) -> SetRow | None:
 
 def _read_musique(row: Row, where: str) -> SetRow | None:
     paragraphs = row.get("paragraphs")
-    if not isinstance(paragraphs, Sequence) or "question_decomposition" not in row:
+    items = [item for item in paragraphs if isinstance(item, Mapping)] if isinstance(paragraphs, list) else []
+    if "question_decomposition" not in row and not any("is_supporting" in item for item in items):
         return None
-    whole = [item for item in paragraphs if isinstance(item, Mapping) and _are_texts([item.get("title"), item.get("paragraph_text")])]
+    whole = [(item, text) for item in items if isinstance(item.get("title"), str) and (text := _text_of(item))]
     if not whole:
         raise CorpusError(f"{where}: a row of MuSiQue without paragraphs; each has title, paragraph_text and is_supporting")
-    passages = [Passage(item["title"], item["paragraph_text"]) for item in whole]
-    steps = [step.get("paragraph_support_idx") for step in row["question_decomposition"] or () if isinstance(step, Mapping)]
-    order = {index: place for place, index in enumerate(steps)}
-    needed = sorted((item for item in whole if item.get("is_supporting")), key=lambda item: order.get(item.get("idx"), len(order)))
-    gold = [Passage(item["title"], item["paragraph_text"]) for item in needed]
-    aliases = row.get("answer_aliases")
-    answers = [text.strip() for text in [row.get("answer"), *(aliases if _are_texts(aliases) else ())] if isinstance(text, str)]
-    answers = list(dict.fromkeys(filter(None, answers))) if row.get("answerable") is not False else []
-    kind = str(row.get("id")).partition("__")[0] if isinstance(row.get("id"), str) else "plain"  # as in 3hop1__9285_5188
-    return SetRow(passages, gold, answers, {"kind": kind, "hops": len(gold) or len(steps), "source": "musique"})
+    steps = [step.get("paragraph_support_idx") for step in row.get("question_decomposition") or () if isinstance(step, Mapping)]
+    needed = [(item, text) for item, text in whole if item.get("is_supporting")]
+    needed.sort(key=lambda found: steps.index(found[0].get("idx")) if found[0].get("idx") in steps else len(steps))
+    answers = [row.get("answer"), row.get("answer_aliases")]
+    texts = [text.strip() for given in answers for text in (given if isinstance(given, list) else [given]) if isinstance(text, str)]
+    accepted = list(dict.fromkeys(filter(None, texts))) if row.get("answerable") is not False else []
+    name, parted, _ = str(row.get("id")).partition("__")  # as in 3hop1__9285_5188
+    passages, gold = ([Passage(item["title"], text) for item, text in found] for found in (whole, needed))
+    fields = {"kind": name if parted else "plain", "hops": len(gold) or len(steps), "source": "musique" if steps else None}
+    return SetRow(passages, gold, accepted, fields)
+
+
+def _text_of(item: Mapping[str, Any]) -> str:
+    """Return the text of a paragraph, whose field has another name in sets that follow MuSiQue."""
+    return next((text for name in ("paragraph_text", "text", "content") if isinstance(text := item.get(name), str) and text.strip()), "")
 
 
 def _pairs(values: Any) -> list[tuple[Any, Any]]:
-    """Return the items that are pairs."""
+    """Return the first two values of each item that has them."""
     listed = values if isinstance(values, Iterable) and not isinstance(values, str | Mapping) else ()
-    return [(item[0], item[1]) for item in listed if isinstance(item, Sequence) and not isinstance(item, str) and len(item) == 2]
+    return [(item[0], item[1]) for item in listed if isinstance(item, Sequence) and not isinstance(item, str) and len(item) > 1]
 
 
 def _are_texts(values: Any) -> bool:

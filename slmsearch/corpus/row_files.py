@@ -89,7 +89,10 @@ def _json_rows(path: Path) -> Iterator[tuple[Row, str]]:
         if text.lstrip()[:1] == "[":
             yield from _listed_rows(text, path)
             return
-        whole = json.loads(text)
+        whole, end = json.JSONDecoder().raw_decode(text, _after_blank(text, 0))
+        if text[end:].strip():  # a line each, whatever the suffix says
+            yield from _jsonl_rows(path)
+            return
     except (ValueError, RecursionError) as error:
         raise CorpusError(f"{path}: broken JSON ({error}); is the file whole? It is {FORMS}") from error
     articles = whole.get("data") if isinstance(whole, dict) else None

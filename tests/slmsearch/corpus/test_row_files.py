@@ -108,6 +108,17 @@ def test_musique_is_read_in_the_order_of_its_steps(tmp_path: Path) -> None:
     assert (other.answer, other.kind) == (UNKNOWN_ANSWER, "unanswerable")
 
 
+def test_musique_s_form_in_other_hands(tmp_path: Path) -> None:
+    row = musique(answer=["1871", "the year 1871"], id="q1")
+    del row["question_decomposition"], row["answer_aliases"]
+    row["paragraphs"] = [
+        {"title": item["title"], "text": item["paragraph_text"], "is_supporting": item["is_supporting"]} for item in row["paragraphs"]
+    ]
+    _, (question,) = load(save(tmp_path / "p.json", lines(row)))  # lines, though the suffix says one object
+    assert (question.answer, question.aliases, question.hops, question.kind) == ("1871", ("the year 1871",), 2, "plain")
+    assert question.page_ids == ("quist", "tarn")
+
+
 def test_nq_open_has_questions_alone(tmp_path: Path) -> None:
     pages = save(tmp_path / "pages.csv", "id,title,content\ntarn,Tarn,# Tarn\n")
     _, (question,) = load(
