@@ -114,7 +114,7 @@ def test_musique_s_form_in_other_hands(tmp_path: Path) -> None:
     row["paragraphs"] = [
         {"title": item["title"], "text": item["paragraph_text"], "is_supporting": item["is_supporting"]} for item in row["paragraphs"]
     ]
-    _, (question,) = load(save(tmp_path / "p.json", lines(row)))  # lines, though the suffix says one object
+    _, (question, _) = load(save(tmp_path / "p.json", lines(row, {**row, "id": "q2"})))  # lines, though the suffix says one object
     assert (question.answer, question.aliases, question.hops, question.kind) == ("1871", ("the year 1871",), 2, "plain")
     assert question.page_ids == ("quist", "tarn")
 
