@@ -123,14 +123,15 @@ def _read_hotpot(row: Row, where: str) -> SetRow | None:
     if "supporting_facts" not in row or "question" not in row:
         return None
     context, facts = row.get("context"), row["supporting_facts"]
-    pairs = zip(context.get("title", ()), context.get("sentences", ()), strict=False) if isinstance(context, Mapping) else context or ()
+    if isinstance(context, Mapping):  # as on the Hub
+        context = list(zip(_listed(context.get("title")), _listed(context.get("sentences")), strict=False))
     passages = [
-        Passage(title, "".join(sentences)) for title, sentences in _pairs(pairs) if isinstance(title, str) and _are_texts(sentences)
+        Passage(title, "".join(sentences)) for title, sentences in _pairs(context) if isinstance(title, str) and _are_texts(sentences)
     ]
     if not passages:
         raise CorpusError(f"{where}: a row of HotpotQA without contexts; take the distractor file, which has ten paragraphs a question")
-    names = facts.get("title", ()) if isinstance(facts, Mapping) else [title for title, _ in _pairs(facts)]
-    gold = [passage for name in dict.fromkeys(names) for passage in passages if passage.title == name][: len(passages)]
+    names = _listed(facts.get("title")) if isinstance(facts, Mapping) else [title for title, _ in _pairs(facts)]
+    gold = [passage for name in dict.fromkeys(filter(_is_text, names)) for passage in passages if passage.title == name]
     answer = row.get("answer")
     answers = [answer.strip()] if isinstance(answer, str) and answer.strip() else []
     is_closed = bool(answers) and answers[0].casefold() in CLOSED
@@ -142,14 +143,13 @@ def _read_hotpot(row: Row, where: str) -> SetRow | None:
 
 
 def _read_musique(row: Row, where: str) -> SetRow | None:
-    paragraphs = row.get("paragraphs")
-    items = [item for item in paragraphs if isinstance(item, Mapping)] if isinstance(paragraphs, list) else []
+    items = [item for item in _listed(row.get("paragraphs")) if isinstance(item, Mapping)]
     if "question_decomposition" not in row and not any("is_supporting" in item for item in items):
         return None
     whole = [(item, text) for item in items if isinstance(item.get("title"), str) and (text := _text_of(item))]
     if not whole:
         raise CorpusError(f"{where}: a row of MuSiQue without paragraphs; each has title, paragraph_text and is_supporting")
-    steps = [step.get("paragraph_support_idx") for step in row.get("question_decomposition") or () if isinstance(step, Mapping)]
+    steps = [step.get("paragraph_support_idx") for step in _listed(row.get("question_decomposition")) if isinstance(step, Mapping)]
     needed = [(item, text) for item, text in whole if item.get("is_supporting")]
     needed.sort(key=lambda found: steps.index(found[0].get("idx")) if found[0].get("idx") in steps else len(steps))
     answers = [row.get("answer"), row.get("answer_aliases")]
@@ -166,14 +166,21 @@ def _text_of(item: Mapping[str, Any]) -> str:
     return next((text for name in ("paragraph_text", "text", "content") if isinstance(text := item.get(name), str) and text.strip()), "")
 
 
+def _listed(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, Sequence) and not isinstance(value, str) else ()
+
+
 def _pairs(values: Any) -> list[tuple[Any, Any]]:
     """Return the first two values of each item that has them."""
-    listed = values if isinstance(values, Iterable) and not isinstance(values, str | Mapping) else ()
-    return [(item[0], item[1]) for item in listed if isinstance(item, Sequence) and not isinstance(item, str) and len(item) > 1]
+    return [(item[0], item[1]) for item in _listed(values) if len(_listed(item)) > 1]
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
 
 
 def _are_texts(values: Any) -> bool:
-    return isinstance(values, Sequence) and not isinstance(values, str) and all(isinstance(value, str) for value in values)
+    return isinstance(values, Sequence) and not isinstance(values, str) and all(map(_is_text, values))
 
 
 def _name(title: str) -> tuple[str, str]:
