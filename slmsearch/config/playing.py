@@ -34,8 +34,10 @@ class SearcherConfig(ConfigSection):
     reads: Literal["tools", "shown", "nothing"] = "tools"
     """Source of the model's knowledge. `tools`: it searches. `shown`: its prompt holds the sections that a search for the question finds,
     and it answers at once (a reader). `nothing`: it answers at once from memory (closed book)."""
-    section_hints: bool = False
-    """Show each page's best section in search results, as `page_id: title (section_id)`; this saves a turn for a model that uses it."""
+    shows: Literal["titles", "sections", "text"] = "titles"
+    """What a search shows of each page found. `titles`: `page_id: title`. `sections`: also the best section, `page_id: title (section_id)`;
+    this saves a turn for a model that uses it. `text`: the best sections themselves, as many as fit into `max_section_chars` together, and
+    the titles of the others; one call then shows what a reader has."""
     missing_names: bool = True
     """Show in search results which names of the query a page lacks, as `page_id: title (without NAME)`, judged by its title and best
     section. A name is a word that begins with a capital."""

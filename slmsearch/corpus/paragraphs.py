@@ -134,7 +134,7 @@ def _path(question: Question, sections: dict[str, list[Section]], after: Library
         sections[last] = [section for section in holding if section.page_id == last]
         order = [*(page_id for page_id in order if page_id != last), last]
     pages = [after.page(page_id) for page_id in order[1:]]
-    titles = [_BRACKETS.sub("", page.title) if page else "" for page in pages]
+    titles = [plain_title(page.title) if page else "" for page in pages]
     asked = content_words(question.question)
 
     def leads(section: Section, title: str) -> tuple[bool, int]:
@@ -142,6 +142,11 @@ def _path(question: Question, sections: dict[str, list[Section]], after: Library
         return bool(title) and holds_answer(body, title), len(asked & content_words(body))
 
     return [max(sections[page_id], key=partial(leads, title=title)) for page_id, title in zip(order, [*titles, ""], strict=True)]
+
+
+def plain_title(title: str) -> str:
+    """Return a title without the brackets that distinguish it from others, as texts write it."""
+    return _BRACKETS.sub("", title)
 
 
 def _paragraph(question: Question, section_id: str, before: Library, after: Library) -> str:

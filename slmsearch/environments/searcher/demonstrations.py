@@ -8,8 +8,9 @@ reinforcement learning can.
 Any corpus whose questions name the sections that answer them can be demonstrated, too (`demonstrate_gold`): the demonstrator searches
 for the question, reads the gold section and answers, through the tools and the index that the policy will use. It writes only text that a
 policy could have known: a page that a search showed, a section that a hint or a list of sections showed. If the question's own words do not
-find the page, it searches again with the question's names, its quotation or its rarer words; if no search hints at the section, it looks
-at the page's list. Questions that it cannot play in this way are left out and counted.
+find the page, it searches again with the question's names, its quotation or its rarer words; if no search names the section, it looks
+at the page's list. It does not read again what a search showed with its text (`searcher.shows`). Questions that it cannot play in
+this way are left out and counted.
 """
 
 import random
@@ -24,6 +25,7 @@ from typing import TypeAlias, TypeVar
 from slmsearch.config import SearcherConfig, SftConfig, WorldConfig
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.pages import Section
+from slmsearch.corpus.paragraphs import plain_title
 from slmsearch.corpus.questions import UNKNOWN_ANSWER, Question, content_words, holds_answer
 from slmsearch.corpus.view import View
 from slmsearch.corpus.world import generate_world
@@ -256,19 +258,21 @@ def _play(question: Question, query: str, toolbox: Toolbox) -> Play:
 
 def _read_gold(question: Question, searched: ToolResult, turns: Turns, toolbox: Toolbox) -> Asking[ToolResult]:
     """Find and read one gold section after the other; return the last search."""
-    for section_id in question.section_ids:
+    for hop, section_id in enumerate(question.section_ids):
         section = toolbox.library.section(section_id)
         page = toolbox.library.page(section.page_id) if section else None
         if section is None or page is None:
             raise Unplayable(NO_SECTION)
-        if not _shows(searched, section, toolbox.section_hints):
-            # Before the first read only the question has words to search for; later a title or name in the text read, too.
+        if not _shows(searched, section, toolbox.shows):
+            # Before a section is read only the question has words to search for; later a title or name in the text read, too.
             begins = [question.question, *other_queries(question.question)]
-            names = [name for name in (page.title, *question.entities) if name in turns[-1][1]]
-            queries = begins if len(turns) == 1 else names[:1]
+            names = [name for name in (page.title, plain_title(page.title), *question.entities) if name in turns[-1][1]]
+            queries = names[:1] if hop else begins
             queries = [query for query in queries if render_call(ToolCall(SEARCH, query)) != turns[0][0]]
-            searched = yield from _search_again(queries, searched, section, turns, toolbox.section_hints)
-        if not _shows(searched, section, hinted=True):
+            searched = yield from _search_again(queries, searched, section, turns, toolbox.shows)
+        if _shows(searched, section, "text") and len(section.text) <= toolbox.max_section_chars:
+            continue
+        if not _shows(searched, section, "sections"):
             yield from _go_through(VIEW, section.page_id, turns, partial(_lists, section_id))
         yield from _go_through(READ, section_id, turns, partial(_holds_answer, question))
     return searched
@@ -283,7 +287,7 @@ def _look_for_the_rest(question: Question, searched: ToolResult, turns: Turns, t
         turns.append((render_call(ToolCall(SEARCH, page.title)), searched.text))
     elif not began:
         return
-    if searched.page_ids:
+    if searched.page_ids and not searched.section_ids:
         first = searched.page_ids[0]
         hint = re.search(rf"\(({re.escape(first)}:[^)]*)\)", searched.text)
         call = ToolCall(READ, hint[1]) if hint else ToolCall(VIEW, first)
@@ -299,21 +303,24 @@ def other_queries(question: str) -> list[str]:
     return list(dict.fromkeys(query for query in (" ".join(names), *quoted, " ".join(words)) if query and query != question))
 
 
-def _shows(result: ToolResult, section: Section, hinted: bool) -> bool:
-    """Return whether a search showed the page of a section, and with hints the section."""
-    return section.page_id in result.page_ids and (not hinted or f"({section.id})" in result.text)
+def _shows(result: ToolResult, section: Section, form: str) -> bool:
+    """Return whether a search showed a section in a form: its page's title, its id, or its text; see `SearcherConfig.shows`."""
+    if section.id in result.section_ids:
+        return True
+    is_named = form == "sections" and f"({section.id})" in result.text
+    return is_named or (form == "titles" and section.page_id in result.page_ids)
 
 
-def _search_again(queries: Sequence[str], before: ToolResult, section: Section, turns: Turns, hints: bool) -> Asking[ToolResult]:
+def _search_again(queries: Sequence[str], before: ToolResult, section: Section, turns: Turns, shows: str) -> Asking[ToolResult]:
     """Search with the first query that shows a section, or else its page; if none does, an earlier hit on the page suffices."""
     calls = [ToolCall(SEARCH, query) for query in queries]
     found = list(zip(calls, (yield calls), strict=True))
-    for hinted in (True, False) if hints else (False,):
+    for form in dict.fromkeys((shows, "titles")):
         for call, result in found:
-            if _shows(result, section, hinted):
+            if _shows(result, section, form):
                 turns.append((render_call(call), result.text))
                 return result
-        if _shows(before, section, hinted=False):
+        if _shows(before, section, "titles"):
             return before
     raise Unplayable(NOT_FOUND)
 

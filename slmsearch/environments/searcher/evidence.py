@@ -39,13 +39,15 @@ def shown_pages(turn: Turn) -> tuple[str, ...]:
 
 
 def read_sections(turn: Turn) -> tuple[str, ...]:
-    """Return the sections that a turn read; empty for all but served reads."""
-    return tuple(section_id for made in turn.made if _is_served(made, READ) for section_id in made.result.section_ids)
+    """Return the sections whose text a turn showed: those that it read, and those that a search showed with their text."""
+    return tuple(section_id for made in turn.made if _is_served(made, READ, SEARCH) for section_id in made.result.section_ids)
 
 
 def opened_pages(turn: Turn) -> tuple[str, ...]:
-    """Return the pages that a turn viewed or read sections of."""
-    return tuple(page_id for made in turn.made if _is_served(made, VIEW, READ) for page_id in made.result.page_ids)
+    """Return the pages that a turn viewed, or whose text it showed."""
+    viewed = (page_id for made in turn.made if _is_served(made, VIEW, READ) for page_id in made.result.page_ids)
+    searched = (section_id for made in turn.made if _is_served(made, SEARCH) for section_id in made.result.section_ids)
+    return (*viewed, *(section_id.rpartition(":")[0] for section_id in searched))
 
 
 def _first_shown(episode: Episode) -> tuple[str, ...]:

@@ -47,9 +47,7 @@ def open_indexed_corpus(
     index = open_index(index_dir, key, config.retrieval)
     programs, limits = _open_programs(config, digest, key), config.searcher
     library = Library(read_pages(corpora_dir / digest))
-    toolbox = Toolbox(
-        library, index, config.retrieval.top_k, limits.max_section_chars, programs, limits.section_hints, limits.missing_names
-    )
+    toolbox = Toolbox(library, index, config.retrieval.top_k, limits.max_section_chars, programs, limits.shows, limits.missing_names)
     return IndexedCorpus(digest, key, toolbox, questions)
 
 

@@ -22,6 +22,12 @@ Read before you answer; some questions need facts from two pages. Answer with th
 If the pages do not hold the answer, write <answer>{UNKNOWN_ANSWER}</answer>."""
 
 
+TEXT_SHOWN = (
+    "lists the best pages as `page_id: title`",
+    "shows the best sections as `section_id: title` and their text, and lists further pages",
+)
+"""Line of the system message about searches, and the one that stands there if `SearcherConfig.shows` is `text`."""
+
 PROGRAM_PROMPT = """
 Instead of a call you may write a short Python program that makes several; what it prints comes back:
 
@@ -43,6 +49,7 @@ AT_ONCE = {"shown": ANSWER.format("the text"), "nothing": ANSWER.format("what yo
 def make_prompt(question: str, config: SearcherConfig, shown: str = "") -> list[Message]:
     """Make the messages that open an episode; a reader gets a text before the question."""
     built_in = SYSTEM_PROMPT + PROGRAM_PROMPT if config.programs else SYSTEM_PROMPT
+    built_in = built_in.replace(*TEXT_SHOWN) if config.shows == "text" else built_in
     system = built_in if config.system_prompt is None else config.system_prompt
     if system:
         system = AT_ONCE.get(config.reads, system)

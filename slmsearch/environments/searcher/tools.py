@@ -51,7 +51,7 @@ class Toolbox:
         top_k: int,
         max_section_chars: int,
         programs: ProgramRunner | None = None,
-        section_hints: bool = False,
+        shows: str = "titles",
         missing_names: bool = False,
     ) -> None:
         """Bind the tools to a corpus.
@@ -62,11 +62,11 @@ class Toolbox:
             top_k: pages a search returns.
             max_section_chars: size of the parts in which longer sections are read and longer lists of sections are shown.
             programs: runs programs; None where the policy may write none.
-            section_hints: a search also shows the best section of each page.
+            shows: what a search shows of each page: `titles`, `sections` or `text`, see `SearcherConfig.shows`.
             missing_names: a search also shows which names of the query each page lacks.
         """
         self.library, self.index, self.top_k, self.max_section_chars = library, index, top_k, max_section_chars
-        self.programs, self.section_hints, self.missing_names = programs, section_hints, missing_names
+        self.programs, self.shows, self.missing_names = programs, shows, missing_names
 
     def serve(self, calls: Sequence[ToolCall], views: Sequence[View | None] = ()) -> list[ToolResult]:
         """Serve a batch of calls, one result each, in order; all searches go to the index together.
@@ -113,16 +113,30 @@ class Toolbox:
         if not hits:
             return ToolResult("no pages found", served=True)
         names = find_names(query) if self.missing_names else []
-        lines = []
+        room = self.max_section_chars
+        shown: list[str] = []
+        blocks, lines = [], []
         for hit in hits:
-            line = f"{hit.page_id}: {hit.title}" + (f" ({hit.section_id})" if self.section_hints else "")
-            if names:
-                section = self._section(hit.section_id, view)
-                words = set(_WORD.findall(f"{hit.title} {section.text if section else ''}"))
-                missing = [name for name in names if name not in words]
-                line += f" (without {', '.join(missing)})" if missing else ""
-            lines.append(line)
-        return ToolResult("\n".join(lines), True, tuple(hit.page_id for hit in hits))
+            section = self._section(hit.section_id, view) if names or self.shows == "text" else None
+            words = set(_WORD.findall(f"{hit.title} {section.text if section else ''}"))
+            missing = [name for name in names if name not in words]
+            note = f" (without {', '.join(missing)})" if missing else ""
+            body = self._first_part(section) if section and self.shows == "text" else ""
+            if body and (len(body) <= room or not shown):
+                room -= len(body)
+                shown.append(hit.section_id)
+                blocks.append(f"{hit.section_id}: {hit.title}{note}\n{body}")
+            else:
+                lines.append(f"{hit.page_id}: {hit.title}" + (f" ({hit.section_id})" if self.shows != "titles" else "") + note)
+        text = "\n\n".join([*blocks, *(["\n".join(lines)] if lines else [])])
+        return ToolResult(text, True, tuple(hit.page_id for hit in hits), tuple(shown))
+
+    def _first_part(self, section: Section) -> str:
+        """Return the first part of a section's text, without its heading, which the section's id names."""
+        whole = section.text.partition("\n")[2].strip() if section.text.startswith("#") else section.text.strip()
+        if len(whole) <= self.max_section_chars:
+            return whole
+        return f"{whole[: self.max_section_chars]}\n(read_section shows all of it: {section.id})"
 
     def _view(self, argument: str, view: View | None) -> ToolResult:
         names = ((name, number, self.sections(name, view)) for name, number in _read_id(argument))

@@ -73,7 +73,7 @@ def test_few_words_that_stand_on_the_second_page_twice_are_not_asked_about():
 
 def test_a_policy_could_play_them():
     library = Library(PAGES)
-    toolbox = Toolbox(library, TitledIndex(library), 1, max_section_chars=1500, section_hints=True)
+    toolbox = Toolbox(library, TitledIndex(library), 1, max_section_chars=1500, shows="sections")
     questions = [parse_question(row, "here", library.sections) for row in make(PAGES)[0]]
     found, left_out = demonstrate_gold(questions, toolbox)
     assert not left_out
@@ -155,7 +155,7 @@ def test_a_page_that_is_named_by_its_label_can_be_played():
     (row,), _ = make_two_hop(Filters(library, index, 1), 0, 10)
     assert (row["entities"], row["page_ids"], row["answer"]) == (["RULE 12"], ["yard", "rule-0012"], "Ida Brom")
     question = parse_question(row, "here", library.sections)
-    (found,), left_out = demonstrate_gold([question], Toolbox(library, index, 1, max_section_chars=1500, section_hints=True))
+    (found,), left_out = demonstrate_gold([question], Toolbox(library, index, 1, max_section_chars=1500, shows="sections"))
     assert not left_out and '<tool>search_pages("RULE 12")</tool>' in [message for message, _ in found.turns]
 
 

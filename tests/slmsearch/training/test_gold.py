@@ -48,15 +48,19 @@ def ask(text, answer, *section_ids, **fields):
 
 
 class HintedIndex(TitleIndex):
-    """Hints at the second section of each page."""
+    """Hints at the last section of each page."""
+
+    def __init__(self, library):
+        super().__init__(library)
+        self.library = library
 
     def search(self, queries, top_k):
         found = super().search(queries, top_k)
-        return [[Hit(h.page_id, h.title, h.score, LIBRARY.sections(h.page_id)[-1].id) for h in hits] for hits in found]
+        return [[Hit(h.page_id, h.title, h.score, self.library.sections(h.page_id)[-1].id) for h in hits] for hits in found]
 
 
-def play(questions, hints=False, top_k=1):
-    toolbox = Toolbox(LIBRARY, HintedIndex(LIBRARY), top_k, max_section_chars=1500, section_hints=hints)
+def play(questions, shows="titles", top_k=1):
+    toolbox = Toolbox(LIBRARY, HintedIndex(LIBRARY), top_k, max_section_chars=1500, shows=shows)
     found, left_out = demonstrate_gold(questions, toolbox)
     return [[message for message, _ in demonstration.turns] for demonstration in found], dict(left_out)
 
@@ -74,10 +78,40 @@ def test_it_searches_views_reads_and_answers_through_the_tools():
 
 
 def test_with_hints_it_reads_what_the_search_hinted_at():
-    found, left_out = play([ask("When was Mira born?", "1823", "mira:life"), ask("What was Mira?", "A poet", "mira:mira")], hints=True)
+    found, left_out = play(
+        [ask("When was Mira born?", "1823", "mira:life"), ask("What was Mira?", "A poet", "mira:mira")], shows="sections"
+    )
     assert [len(turns) for turns in found] == [3, 4]
     assert found[1][1:3] == ['<tool>view_sections("mira")</tool>', '<tool>read_section("mira:mira")</tool>'], "no search hints at it"
     assert left_out == {}
+
+
+def test_what_a_search_shows_with_its_text_is_not_read_again():
+    (turns,), left_out = play([ask("When was Mira born?", "1823", "mira:life")], shows="text")
+    assert turns == ['<tool>search_pages("When was Mira born?")</tool>', "<answer>1823</answer>"] and not left_out
+
+
+def test_the_second_page_is_searched_for_by_its_name_in_the_text_of_the_first():
+    pages = [
+        Page("mira", "Mira", "# Mira\n\nA poet from Dunmar.\n"),
+        Page("dunmar", "Dunmar (town)", "# Dunmar (town)\n\nIt has 900 people.\n"),
+    ]
+    library = Library(pages)
+    question = ask("How many people live where Mira was born?", "900", "mira:mira", "dunmar:dunmar_(town)")
+    toolbox = Toolbox(library, HintedIndex(library), 1, max_section_chars=1500, shows="text")
+    (found,), left_out = demonstrate_gold([question], toolbox)
+    assert not left_out
+    assert [message for message, _ in found.turns][1:] == ['<tool>search_pages("Dunmar")</tool>', "<answer>900</answer>"]
+
+
+def test_a_section_of_which_a_search_shows_the_first_part_alone_is_read():
+    (turns,), left_out = play([ask("How long is the river of Dunmar?", "18 km", "dunmar:river")], shows="text")
+    assert turns[1:] == [
+        '<tool>read_section("dunmar:river")</tool>',
+        '<tool>read_section("dunmar:river#2")</tool>',
+        "<answer>18 km</answer>",
+    ]
+    assert not left_out
 
 
 class MissingIndex(HintedIndex):
@@ -88,7 +122,7 @@ class MissingIndex(HintedIndex):
 
 
 def test_where_the_question_finds_nothing_it_searches_with_what_the_question_names():
-    toolbox = Toolbox(LIBRARY, MissingIndex(LIBRARY), 1, max_section_chars=1500, section_hints=True)
+    toolbox = Toolbox(LIBRARY, MissingIndex(LIBRARY), 1, max_section_chars=1500, shows="sections")
     found, left_out = demonstrate_gold([ask("In which year was Mira born?", "1823", "mira:life")], toolbox)
     assert not left_out
     assert [message for message, _ in found[0].turns] == [

@@ -45,7 +45,7 @@ def test_each_page_says_what_names_it_lacks():
 
 
 def test_it_stands_after_the_section_that_is_shown():
-    both = Toolbox(LIBRARY, FirstSection(LIBRARY), 1, max_section_chars=1500, section_hints=True, missing_names=True)
+    both = Toolbox(LIBRARY, FirstSection(LIBRARY), 1, max_section_chars=1500, shows="sections", missing_names=True)
     (line,) = search("Talvik Abbey", both)
     assert line == "4821: Talvor Abbey (4821:talvor_abbey) (without Talvik)"
 
