@@ -58,7 +58,7 @@ def base_of(champion: Mapping[str, str], config: RunConfig) -> str | None:
     was trained on another model.
     """
     base, model = champion.get(BASE_MODEL, ""), config.policy.model
-    if read_start(base).get("start") == model:
+    if read_start(base) == model:
         model = base
     return model if champion.get("slmsearch.base_hash", "") == model_hash(model) else None
 

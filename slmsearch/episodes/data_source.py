@@ -43,7 +43,7 @@ class DataSource:
         """Collect everything that decides the data; None if that requires loading them."""
         return None
 
-    def collect_again(self, config: CorpusConfig, recorded: Mapping[str, Any]) -> dict[str, Any] | None:
+    def collect_again(self, config: CorpusConfig, recorded: Mapping[str, Any]) -> Mapping[str, object] | None:
         """Collect a key's parts from recorded settings, to compare them with `recorded`; None if those are of another source."""
         return None
 

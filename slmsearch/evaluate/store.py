@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import TypedDict
 
 from pydantic import TypeAdapter
 
@@ -32,7 +32,7 @@ class Manifest(TypedDict):
     n: int
     files: dict[str, str]
     """File -> digest."""
-    sources: dict[str, Any]
+    sources: dict[str, object]
     corpus: str
 
 
@@ -120,7 +120,7 @@ def load_rows(path: Path) -> list[EpisodeRow]:
     return [row_from_dict(values) for values in _read_lines(path / ROWS if path.is_dir() else path)]
 
 
-def episode_to_dict(episode: Episode) -> dict[str, Any]:
+def episode_to_dict(episode: Episode) -> dict[str, object]:
     """Convert an episode to JSON-serialisable values, without log-probabilities."""
     values = asdict(episode)
     for turn in values["turns"]:
@@ -160,12 +160,12 @@ def _to_json(value: object) -> str:
     return json.dumps(value, sort_keys=True, allow_nan=False)
 
 
-def _write_lines(path: Path, values: Iterable[Mapping[str, Any]]) -> None:
+def _write_lines(path: Path, values: Iterable[Mapping[str, object]]) -> None:
     with path.open("w", encoding="utf-8", newline="\n") as file:
         file.writelines(f"{_to_json(value)}\n" for value in values)
 
 
-def _read_lines(path: Path) -> list[dict[str, Any]]:
+def _read_lines(path: Path) -> list[dict[str, object]]:
     try:
         with path.open(encoding="utf-8", newline="\n") as file:
             return [json.loads(line) for line in file]

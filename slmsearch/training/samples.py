@@ -36,7 +36,7 @@ class SampledEpisode:
     row: EpisodeRow
     episode: Episode
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Convert it to JSON-serialisable values, without log-probabilities."""
         return {"kind": self.kind.value, "row": asdict(self.row), "episode": episode_to_dict(self.episode)}
 

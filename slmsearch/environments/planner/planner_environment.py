@@ -53,7 +53,7 @@ class PlannerData(DataSource):
     def key_parts(self, config: RunConfig) -> Mapping[str, object] | None:
         return problems_parts(config.planner)
 
-    def collect_again(self, config: CorpusConfig, recorded: Mapping[str, Any]) -> dict[str, Any] | None:
+    def collect_again(self, config: CorpusConfig, recorded: Mapping[str, Any]) -> Mapping[str, object] | None:
         if "kind" not in recorded:
             return None
         if config.questions is None:

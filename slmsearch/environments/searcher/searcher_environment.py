@@ -63,7 +63,7 @@ class SearcherData(DataSource):
     def key_parts(self, config: RunConfig) -> Mapping[str, object] | None:
         return source_parts(config.corpus)
 
-    def collect_again(self, config: CorpusConfig, recorded: Mapping[str, Any]) -> dict[str, Any] | None:
+    def collect_again(self, config: CorpusConfig, recorded: Mapping[str, Any]) -> Mapping[str, object] | None:
         """Compare the parts of the key; another configuration may have given the same corpus."""
         return None if "kind" in recorded else source_parts(config.model_copy(update={"limit_pages": recorded["limit_pages"]}))
 
