@@ -122,7 +122,8 @@ def test_a_run_says_what_its_phases_took(make_job, toolbox, questions, monkeypat
     if there:
         probe = Probe()
         probe.take_peaks = lambda: (GIB, 2 * GIB)
-        monkeypatch.setattr(training, "watching_card", lambda use_cpu: sampling_busy(CardWatch(probe.take_peaks), lambda: 0.5, 0.001))
+        monkeypatch.setattr(module, "EVERY_S", 0.001)
+        monkeypatch.setattr(training, "watching_card", lambda use_cpu: sampling_busy(CardWatch(probe.take_peaks), lambda: 0.5))
     job = make_job(steps=2)
     train_through(toolbox, questions, job)
     manifest, last = json.loads((job.directory / MANIFEST).read_text()), read_reports(job.directory / STEPS)[-1].metrics
