@@ -72,7 +72,7 @@ def fresh_config(config: RunConfig, day: date) -> RunConfig:
     """Return the configuration of the night's fresh world, or fresh problems, whose questions no training has used."""
     seed, pages = FRESH_SEEDS + day.toordinal(), config.nightly.fresh_pages
     questions = int(QUESTIONS_PER_PAGE * pages)
-    return environment_of(config).data.fresh(config, seed, pages, questions).changed({"evaluate.split": "all", "evaluate.limit": questions})
+    return environment_of(config).data(config).fresh(seed, pages, questions).changed({"evaluate.split": "all", "evaluate.limit": questions})
 
 
 def evaluated_fresh(run: Pipeline, spec: PolicySpec, day: date) -> str:

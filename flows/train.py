@@ -79,9 +79,9 @@ def train_in(run: Pipeline, begin: PolicyConfig | None = None, decide: Decide = 
         decide: function that sets settings after the evaluation of the start.
     """
     environment, base = environment_of(run.config), run
-    data, controls = prepare_data(run), environment.controls
+    data, controls = prepare_data(run), environment.controls(run.config)
     reference = controls.reference
-    beside = [parse_policy(spec, run.config.policy, controls.baselines) for spec in controls.evaluated(run.config)]
+    beside = [parse_policy(spec, run.config.policy, controls.baselines) for spec in controls.evaluated()]
     baselines = evaluated_all(run, data, beside)
     run = start_from_examples(replace(run, config=run.config.changed({"policy": begin or run.config.policy})), data)
     before = evaluate_policy(run, data, PolicySpec(UNTRAINED, run.config.policy), "evaluate-before")
@@ -96,7 +96,7 @@ def train_in(run: Pipeline, begin: PolicyConfig | None = None, decide: Decide = 
     comparison = compare_evaluations(run, "compare", before, after)
     gain = compare_evaluations(run, f"compare-{reference}", baselines[reference], after) if reference else None
     rl_adds = compare_evaluations(run, "compare-control", control, after) if control else None
-    beside_search = play_without_searching(run, base.config, data, trained, after) if controls.has_reader(run.config) else None
+    beside_search = play_without_searching(run, base.config, data, trained, after) if controls.has_reader() else None
     deciding = beside_search.gain if beside_search and comparison["decision"] != "reject" else comparison
     decision = promote_or_hold(base if beside_search else run, data, trained, before, after, deciding)
     return conclude(run, Outcome(before, after, baselines, trained, control, comparison, gain, rl_adds, decision, beside_search))

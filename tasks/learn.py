@@ -156,8 +156,8 @@ def plan_task(key: str, decide: str, ends: float, config: RunConfig, **known: fl
         if decide == "start":
             speed = Speed(**in_child("slmsearch.training.teach:measure_speed", config))
             end_child()  # the model that was tried
-            found = {**plan_start(ends - time.monotonic(), speed, int(known["questions"]), config)}
+            found = {**plan_start(ends - time.monotonic(), speed, int(known["questions"]), config.sft)}
         else:
-            found = plan_training(ends - time.monotonic(), known["played_s"], config)
+            found = plan_training(ends - time.monotonic(), known["played_s"], config.evaluate.limit, config.train)
         replace_json(plans, {**read_json(plans), decide: found})
     return cast("dict[str, int]", found)

@@ -131,7 +131,7 @@ def describe_make(
         "data.corpus": data.digest,
         "data.pages": corpus.pages_digest,
         "data.questions": corpus.questions_digest,
-        "prompt.text": content_key(messages=[dict(message) for message in environment_of(config).opening(config, "")]),
+        "prompt.text": content_key(messages=[dict(message) for message in environment_of(config).opening("")]),
         **{f"settings.{name}": value for name, value in settings.items()},
         **_flat_environment(describe_environment()),
         "machine.host": socket.gethostname(),

@@ -64,7 +64,7 @@ def _table_row(row: Mapping[str, Any], measured: Sequence[str]) -> dict[str, obj
 
 def record_input(run_id: str, digest: str, context: str, config: RunConfig) -> None:
     """Record a corpus as a dataset input of a run, with its digest and counts."""
-    source = environment_of(config).data.describe(config)
+    source = environment_of(config).data(config).describe()
     manifest = asdict(read_manifest(config.paths.corpora / digest))
     profile = json.dumps({name: manifest[name] for name in ("pages", "questions", "pages_digest", "questions_digest")})
     open_tracker(config).record_dataset(run_id, "corpus", digest, source, profile, context)

@@ -53,7 +53,7 @@ def ask(text: str, spec: PolicySpec, indexed: IndexedCorpus, session: Session) -
         GenerationError: a service failed while the question was played.
     """
     config: RunConfig = session.config
-    environment = SearcherEnvironment(indexed.toolbox, ExactJudge(), config)
+    environment = SearcherEnvironment(config).with_tools(indexed.toolbox, ExactJudge())
     if spec.policy is None:
         environment = without_token_limits(environment)
     sampling = Sampling(0.0, config.evaluate.seed, environment.limits.max_turn_tokens)

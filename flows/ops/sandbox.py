@@ -81,7 +81,7 @@ def make_service(config: RunConfig) -> "Service":
     """
     from slmsearch.extensions.sandbox.server import Service
 
-    settings = with_token(config)
+    settings = with_token(config.sandbox, config.paths)
     assert settings.token is not None
     return Service(settings, configured_engine(config), lambda indexed: open_tools(config, indexed))
 

@@ -95,7 +95,7 @@ def _open_service(
 ) -> Iterator[tuple[SearcherService, threading.Event]]:
     """Make the service, not started, and the event that Ctrl-C or SIGTERM sets; see `Player` for `spares`."""
     stop = threading.Event()
-    if not issubclass(environment_of(config), SearcherEnvironment):
+    if not isinstance(environment_of(config), SearcherEnvironment):
         raise ConfigError(f"environment {config.environment} is no searcher; give the configuration of one")
     with ExitStack() as ends:
         ends.enter_context(stopping_by_signal(stop))

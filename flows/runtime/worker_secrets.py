@@ -25,7 +25,7 @@ ALL_BUT_TRACKING = tuple(f"{section}." for section in RunConfig.model_fields if 
 
 def idle_settings(config: RunConfig) -> tuple[str, ...]:
     """Return prefixes of settings that no flow reads with a configuration, because it does not choose their service."""
-    used = {"judge.": config.judge.kind != "exact", **environment_of(config).data.servers(config)}
+    used = {"judge.": config.judge.kind != "exact", **environment_of(config).data(config).servers()}
     return tuple(beginning for beginning, is_used in used.items() if not is_used)
 
 

@@ -93,10 +93,10 @@ def open_pipeline(name: str, config: RunConfig, check: Callable[[RunConfig], Non
     preflight(config)
     if check is not None:
         check(config)
-    parts = environment_of(config).data.key_parts(config)
+    data = environment_of(config).data(config)
+    parts = data.key_parts()
     source = None if parts is None else content_key(**parts)
-    unused = environment_of(config).data.unused
-    settings = {leaf: value for leaf, value in loggable(config).items() if not leaf.startswith(unused)}
+    settings = {leaf: value for leaf, value in loggable(config).items() if not leaf.startswith(data.unused)}
     deciding = {leaf: value for leaf, value in settings.items() if not leaf.startswith(("paths.", "tracking.", "nightly."))}
     key = content_key(flow=name, source=source, config=deciding)
     tracker = open_tracker(config)

@@ -18,7 +18,7 @@ def preflight(config: RunConfig) -> None:
         ConfigError: the data are not at the configured path.
         ServiceError: the configured MLflow server does not answer.
     """
-    for name, path in environment_of(config).data.sources(config).items():
+    for name, path in environment_of(config).data(config).sources().items():
         if path and not is_elsewhere(path) and not Path(path).exists():
             raise ConfigError(f"{name}: {path} does not exist; give a .jsonl or .parquet file, a folder of Markdown, or hub:owner/name")
     if config.tracking.uri:
@@ -37,8 +37,8 @@ def check_models(config: RunConfig) -> None:
     check_splits(config)
     require_qualified(config.judge, config.paths.data_dir)
     require_policy(config)
-    controls = environment_of(config).controls
-    for name in controls.evaluated(config):
+    controls = environment_of(config).controls(config)
+    for name in controls.evaluated():
         if name not in controls.baselines and not name.startswith("openai:"):
             is_adapter = (Path(name) / "adapter_config.json").is_file()
             require_model(name, "evaluate.baselines", config, "adapter_config.json" if is_adapter else "config.json")

@@ -45,16 +45,16 @@ def validate_data(run: Pipeline) -> str:
     Raises:
         CorpusError: they cannot be read, or have critical findings.
     """
-    config, environment = run.config, environment_of(run.config)
+    config, source = run.config, environment_of(run.config).data(run.config)
     with run.stage("validate") as run_id:
-        data = load_corpus_task.with_options(**retried(any(map(is_on_hub, environment_of(config).data.sources(config).values()))))(config)
+        data = load_corpus_task.with_options(**retried(any(map(is_on_hub, source.sources().values()))))(config)
         digest = data["digest"]
         run.note_keys(data_digest=digest)
         if origin := read_manifest(config.paths.corpora / digest).origin:
             run.note_keys(texts=f"{origin['attribution']}, {origin['licence']}")
-        report = validate_task(digest, config.paths.data_dir, code_digest("environments", *environment.data.code), config)
+        report = validate_task(digest, config.paths.data_dir, code_digest("environments", *source.code), config)
         report["findings"] = [*report["findings"], *data["findings"]]
-        record_input(run.run_id, digest, environment.data.label, config)
+        record_input(run.run_id, digest, source.label, config)
         record_report(run_id, digest, report, config)
         show_table("validation-findings", findings_table(report), "What validation found")
         if not report["ok"]:
@@ -65,7 +65,7 @@ def validate_data(run: Pipeline) -> str:
 def prepare_data(run: Pipeline, current: bool = True) -> Data:
     """Validate or find the data of the configured environment, and its index if it has one."""
     digest = validate_data(run)
-    key = environment_of(run.config).data.index_key(run.config, digest)
+    key = environment_of(run.config).data(run.config).index_key(digest)
     if not key:
         run.note_keys(index_key="")
         return Data(digest)
@@ -161,7 +161,7 @@ def start_from_examples(run: Pipeline, data: Data) -> Pipeline:
         return run
     config = run.config
     with run.stage("train-sft", key) as run_id, device(run.config.train):
-        sources = environment_of(run.config).teaching.start_sources(run.config)
+        sources = environment_of(run.config).teaching(run.config).start_sources()
         start = train_start_task(key, sources, run_id, config)
         run.tracker.record_params(run_id, {f"sft.{name}": value for name, value in start.items()})
     run.note_keys(sft_key=key)

@@ -70,7 +70,7 @@ def has_ended(pid: int) -> bool:
 
 def test_every_tool_and_the_embedder_through_a_live_server(config: RunConfig, indexed: IndexedCorpus, server: str) -> None:
     tools = sessions.SessionCorpus(indexed.corpus_digest, indexed.index_key, config.retrieval.top_k)
-    findings = check_tools(with_token(config), tools, indexed.toolbox)
+    findings = check_tools(with_token(config.sandbox, config.paths), tools, indexed.toolbox)
     assert [finding for finding in findings if not finding.passed] == []
     assert {"embedder", "search_pages", "view_sections", "read_section", "loop"} <= {finding.name for finding in findings}
     ranked = next(finding for finding in findings if finding.name == "embedder")
@@ -81,7 +81,7 @@ def test_an_index_that_is_not_there_is_an_outage_with_its_own_name(config: RunCo
     from slmsearch.errors import IndexUnusableError
     from slmsearch.extensions.sandbox.client import SandboxClient
 
-    client = SandboxClient(with_token(config), sessions.SessionCorpus(indexed.corpus_digest, "f" * 20, 3))
+    client = SandboxClient(with_token(config.sandbox, config.paths), sessions.SessionCorpus(indexed.corpus_digest, "f" * 20, 3))
     (result,) = client.run(["print(1)"])
     client.close()
     assert isinstance(result, IndexUnusableError)

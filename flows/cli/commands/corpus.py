@@ -197,7 +197,7 @@ def _configured_index(config: "RunConfig") -> str:
 
     if config.corpus == CorpusConfig():
         return current_index(config)
-    return name_index(config, build_corpus(config.corpus, config.paths.corpora))
+    return name_index(build_corpus(config.corpus, config.paths.corpora), config.paths, config.retrieval)
 
 
 @command(index, "verify")

@@ -32,7 +32,7 @@ def sft(session: Session, out: Path) -> None:
 
     session.override(environment="planner")
     config = session.config
-    taught(session, config.changed({"policy.adapter": None}), environment_of(config).teaching.start_sources(config), out)
+    taught(session, config.changed({"policy.adapter": None}), environment_of(config).teaching(config).start_sources(), out)
 
 
 @cli.group()

@@ -95,7 +95,7 @@ def check_corpus_tools(session: Session) -> "list[SandboxFinding]":
     opened = open_indexed_corpus(config)
     indexed = SessionCorpus(opened.corpus_digest, opened.index_key, config.retrieval.top_k)
     with some_sandbox(session.config) as address:
-        return check_tools(with_token(config).model_copy(update={"base_url": address}), indexed, opened.toolbox)
+        return check_tools(with_token(config.sandbox, config.paths).model_copy(update={"base_url": address}), indexed, opened.toolbox)
 
 
 def check_scripted_tools(session: Session) -> "list[SandboxFinding]":

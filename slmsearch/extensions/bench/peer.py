@@ -23,6 +23,7 @@ from trl import GRPOTrainer
 
 from slmsearch.environments.searcher.parsing import parse_turn
 from slmsearch.environments.searcher.prompt import make_prompt
+from slmsearch.environments.searcher.searcher_environment import SearcherEnvironment
 from slmsearch.environments.searcher.tools import READ, SEARCH, VIEW, Toolbox
 from slmsearch.episodes.episode import ToolCall
 from slmsearch.extensions.bench.shapes import BenchShape
@@ -111,7 +112,7 @@ def make_peer(shape: BenchShape, micro_batch: int, directory: Path, callback: Tr
     config, train = shape.config, shape.config.train
     backend = {"train.vllm.mode": "colocate" if with_vllm else "off"}
     accumulating = config.changed({"train.accumulation": shape.episodes // micro_batch, **backend})
-    arguments = make_arguments(accumulating, directory, 1, use_cpu=config.policy.device == "cpu")
+    arguments = make_arguments(SearcherEnvironment(accumulating), directory, 1, use_cpu=config.policy.device == "cpu")
     arguments.save_strategy = SaveStrategy.NO
     arguments.generation_kwargs = {"max_tokens" if with_vllm else "max_new_tokens": config.searcher.max_turn_tokens}
     arguments.max_tool_calling_iterations = config.searcher.max_turns - 1

@@ -16,7 +16,7 @@ other work they say more than wall time.
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from functools import partial
 from itertools import cycle, islice
@@ -44,6 +44,7 @@ SIDES = ("slmsearch", "trl")
 COLUMNS = {"": "{side}", "tokens/s": "{tokens_per_s:.0f}", "tokens per CPU s": "{tokens_per_cpu_s:.0f}", "peak, GiB": "{peak_rss_gib:.2f}"}
 Episodes = list[tuple[list[int], list[int]]]
 """Token ids and labels."""
+Start = Callable[[str, Any], tuple[float, float]]
 
 
 def run_sft(config: RunConfig, runs: int, say: Say) -> Result:
@@ -54,8 +55,9 @@ def run_sft(config: RunConfig, runs: int, say: Say) -> Result:
     """
     episodes = _encode_episodes(config)
     tokens, labels = sum(len(ids) for ids, _ in episodes), [label for _, labels in episodes for label in labels]
+    starts = {name: partial(start, config, episodes, runs + 1) for name, start in zip(SIDES, (_start_ours, _start_peer), strict=True)}
     with ExitStack() as stack:
-        sides = {name: stack.enter_context(closing(_Side(name, config, episodes, runs + 1))) for name in SIDES}
+        sides = {name: stack.enter_context(closing(_Side(name, start))) for name, start in starts.items()}
         for side in sides.values():
             side.take()
         updates = take_turns({name: partial(side.update, say) for name, side in sides.items()}, runs)
@@ -97,21 +99,22 @@ def run_sft(config: RunConfig, runs: int, say: Say) -> Result:
 def _encode_episodes(config: RunConfig) -> Episodes:
     from transformers import AutoTokenizer
 
+    from slmsearch.environments.registry import environment_of
     from slmsearch.episodes.chat_renderer import ChatRenderer
     from slmsearch.training.streams import demonstrated
 
     renderer = ChatRenderer(AutoTokenizer.from_pretrained(config.policy.model), config.searcher.tool_role)
-    stream = demonstrated(renderer, config, SftConfig(recipe="expert", seed=config.sft.seed))
+    stream = demonstrated(renderer, environment_of(config), SftConfig(recipe="expert", seed=config.sft.seed))
     return [(list(encoded.ids), list(encoded.labels)) for encoded in islice(stream, EPISODES)]
 
 
 class _Side:
     """One path in its process; it takes an update on request."""
 
-    def __init__(self, name: str, config: RunConfig, episodes: Episodes, updates: int) -> None:
+    def __init__(self, name: str, start: Start) -> None:
         self.name, context = name, get_context("spawn")
         self._line, there = context.Pipe()
-        self._process = context.Process(target=_train_side, args=(name, config, episodes, updates, there), daemon=True)
+        self._process = context.Process(target=_train_side, args=(name, start, there), daemon=True)
         self._process.start()
         there.close()
 
@@ -136,7 +139,7 @@ class _Side:
         self._process.join()
 
 
-def _train_side(side: str, config: RunConfig, episodes: Episodes, updates: int, line: Connection) -> None:
+def _train_side(side: str, start: Start, line: Connection) -> None:
     """Train one path in this process, an update for every message that comes in."""
     import resource
 
@@ -151,9 +154,8 @@ def _train_side(side: str, config: RunConfig, episodes: Episodes, updates: int, 
     from slmsearch.models.load import has_bf16
 
     torch.manual_seed(0)
-    start = _start_ours if side == "slmsearch" else _start_peer
     with TemporaryDirectory() as folder:
-        loss, limit_s = start(config, episodes, updates, folder, _turn_taker(line))
+        loss, limit_s = start(folder, _turn_taker(line))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     line.send(
         {"peak_rss_gib": round(peak, 3), "threads": torch.get_num_threads(), "bfloat16": has_bf16(), "loss": loss, "limit_s": limit_s}
