@@ -13,7 +13,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from slmsearch.artifacts.directories import find_abandoned, remove, remove_abandoned
-from slmsearch.config import PathsConfig, RunConfig
+from slmsearch.config import PathsConfig, RetrievalConfig, RunConfig
 from slmsearch.errors import IndexUnusableError, ServiceError
 from slmsearch.evaluate.shards import SHARDS
 from slmsearch.judge.cache import FILE as VERDICTS
@@ -74,7 +74,7 @@ def plan(config: RunConfig, rules: Rules, now: float | None = None) -> DeletionP
     now = time.time() if now is None else now
     limit = now - rules.older_than_days * DAY_S
     used = in_use(config, rules.kept_versions, used_since=limit)
-    registry = open_run_registry(config)
+    registry = open_run_registry(config.paths, config.tracking)
     items: list[Item] = []
     for kind, parent in homes(config.paths).items():
         items += _old(FIELDS[kind], parent, limit, now, {"sources", *used[FIELDS[kind]]})
@@ -158,9 +158,10 @@ def carry_out(config: RunConfig, rules: Rules, now: float | None = None) -> tupl
     failed: list[str] = []
     try:
         with FileLock(data_dir / "housekeeping.lock", timeout=0):
+            registry = open_run_registry(config.paths, config.tracking)
             for item in plan(config, rules, now).items:
                 try:
-                    _delete(item, config)
+                    _delete(item, registry, config.retrieval)
                     gone.append(item)
                 except (OSError, ServiceError, IndexUnusableError) as error:
                     failed.append(f"{item.kind} {item.key}: {error}")
@@ -169,9 +170,8 @@ def carry_out(config: RunConfig, rules: Rules, now: float | None = None) -> tupl
     return gone, failed
 
 
-def _delete(item: Item, config: RunConfig) -> None:
+def _delete(item: Item, registry: RunRegistry | None, retrieval: RetrievalConfig) -> None:
     if item.kind in ("runs", "deleted runs", "traces"):
-        registry = open_run_registry(config)
         assert registry is not None
         if item.kind == "runs":
             registry.delete_run(item.key)
@@ -192,7 +192,7 @@ def _delete(item: Item, config: RunConfig) -> None:
         with FileLock(item.path.with_suffix(".lock"), timeout=0):  # of the model that is taught with it
             remove(item.path, ignore_errors=False)
     elif item.kind == "indexes":
-        remove_version(item.path, config.retrieval)
+        remove_version(item.path, retrieval)
     elif item.kind == "half-written":
         remove_abandoned(item.path.parent)
     elif item.kind == "checkpoints":

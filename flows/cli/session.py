@@ -132,7 +132,7 @@ class Session:
         paths = self.config.paths
         self.say(f"Data in {paths.data_dir}, MLflow in {without_credentials(self.config.tracking.uri or paths.mlruns_dir)}")
 
-    def run(self, flow: str, here: bool = True, live: bool = False) -> dict[str, Any]:
+    def run(self, flow: str, here: bool = True, live: bool = False) -> Mapping[str, Any]:
         """Run a flow, print where to look at its results, and return its result.
 
         With `here` or `live` it runs in this process even if a worker is up; `live` shows its trainings in a live view.
@@ -146,7 +146,7 @@ class Session:
             self.say("--live needs a terminal on standard error; a line every quarter of a minute says how far the training is")
         with live_view(live):
             result = run_flow(flow, self.config, self.say, here or live)
-        self.say(where_to_look(self.config, result))
+        self.say(where_to_look(self.config.paths, self.config.tracking, result))
         return result
 
     @contextmanager

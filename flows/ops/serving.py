@@ -110,11 +110,11 @@ def find_endpoint(paths: PathsConfig, engine: ServerEngine, request: ServeReques
 
 def list_servers(config: RunConfig) -> list[dict[str, object]]:
     """Describe the servers of all roles: supervised ones, failed ones, and those that answer at the configured addresses."""
-    return [{"role": role, **_describe(config, role)} for role in ROLES]
+    addresses = {"judge": config.judge.base_url or OLLAMA_URL, "policy": config.policy.base_url}
+    return [{"role": role, **_describe(config.paths.serve, role, addresses[role])} for role in ROLES]
 
 
-def _describe(config: RunConfig, role: Role) -> dict[str, object]:
-    folder = config.paths.serve
+def _describe(folder: Path, role: Role, address: str | None) -> dict[str, object]:
     if (state := running_state(folder, role)) is not None:
         host, port = split_address(state.base_url)
         healthy = make_engine(state.engine).is_healthy(ServeRequest(role, state.model, state.name, port, host))
@@ -125,7 +125,6 @@ def _describe(config: RunConfig, role: Role) -> dict[str, object]:
         return {"state": "failed", "error": left.error, "log": left.log}
     if left is not None:
         return {"state": "killed", "error": f"its supervisor (process {left.supervisor}) was killed", "log": left.log}
-    address = (config.judge.base_url or OLLAMA_URL) if role == "judge" else config.policy.base_url
     if address and (answers(f"{without_credentials(address).rstrip('/')}{Ollama.health_path}") or list_models(address) is not None):
         return {"state": "foreign", "base_url": without_credentials(address)}
     return {"state": "stopped"}

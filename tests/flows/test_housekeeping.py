@@ -14,7 +14,7 @@ from filelock import FileLock
 
 from flows.cli.main import cli
 from slmsearch.artifacts.files import STAGING_PREFIX
-from slmsearch.config import RunConfig
+from slmsearch.config import RetrievalConfig, RunConfig
 from slmsearch.errors import ServiceError
 from slmsearch.evaluate.shards import shards_dir
 from slmsearch.judge.cache import FILE as VERDICTS
@@ -24,7 +24,7 @@ from slmsearch.retrieval.versions import current_key, is_complete
 from slmsearch.training.files import SCRATCH, scratch_of
 from tasks import housekeeping
 from tasks.housekeeping import DeletionPlan, Item, Rules, carry_out, plan
-from tasks.lineage import trace
+from tasks.lineage import read_tracked, trace
 from tasks.traces import Span
 from tasks.tracking import CHAMPION, open_run_registry, open_tracker
 from tests.flows.fakes import write_corpus
@@ -53,7 +53,7 @@ def made(tmp_path_factory: pytest.TempPathFactory, empty_store: Path) -> Iterato
             write_corpus(home / "corpus", rename)
             training.content = f"adapter {number}".encode()
             results.append((evaluate if number == 0 else train_and_eval).fn(config))
-        open_tracker(config).client.set_registered_model_alias(config.tracking.registered_model, CHAMPION, "1")
+        open_tracker(config.paths, config.tracking).client.set_registered_model_alias(config.tracking.registered_model, CHAMPION, "1")
         yield home, config, results
 
 
@@ -123,7 +123,7 @@ def test_what_aliases_and_current_need_stays_and_the_rest_goes(history: tuple[Ru
     assert scratch.name not in named(plan(config, RULES), "half-written"), "a training that was killed lately goes on from it"
     assert named(planned, "shards") == {shard.name}
     assert evaluated["mlflow_run_id"] in named(planned, "runs")
-    registry = open_run_registry(config)
+    registry = open_run_registry(config.paths, config.tracking)
     assert registry is not None
     makers = {version.run_id for version in registry.versions()}
     families = {run.parent for run in registry.runs() if run.id in makers} | makers
@@ -140,13 +140,13 @@ def test_what_aliases_and_current_need_stays_and_the_rest_goes(history: tuple[Ru
     assert failed == [] and {item.kind for item in gone} == {"deleted runs"} and named(gone, "deleted runs") == named(planned, "runs")
     assert not artifacts.exists() and plan(config, RULES, LATER).items == ()
     for kept in (champion, current):
-        found = trace(config, kept["lineage"]["train_key"], again=True)
+        found = trace(read_tracked(config.paths, config.tracking), kept["lineage"]["train_key"], again=True)
         assert found.verified is not None and found.gaps == []
         assert {change.kind for change in found.verified.changes} <= {"source"}, "the questions were written anew for the next run"
         assert is_complete(config.paths.index / kept["lineage"]["index_key"])
     assert current_key(config.paths.index) == current["lineage"]["index_key"]
-    assert trace(config, f"{config.tracking.registered_model}@{CHAMPION}").gaps == []
-    told = trace(config, f"{config.tracking.registered_model}/2")
+    assert trace(read_tracked(config.paths, config.tracking), f"{config.tracking.registered_model}@{CHAMPION}").gaps == []
+    told = trace(read_tracked(config.paths, config.tracking), f"{config.tracking.registered_model}/2")
     assert other["lineage"]["index_key"] in {step.name[1] for step in told.up}, "the version's tags still name it"
     assert any(f"index {other['lineage']['index_key']} is named and is not stored here" in gap for gap in told.gaps)
 
@@ -156,9 +156,9 @@ def test_a_supervised_training_that_runs_keeps_its_scratch(tmp_path: Path) -> No
     scratch.mkdir()
     item = Item("half-written", scratch.name, 15.0, path=scratch)
     with FileLock(tmp_path / ".sft-x.lock"), pytest.raises(OSError):
-        housekeeping._delete(item, RunConfig())
+        housekeeping._delete(item, None, RetrievalConfig())
     assert scratch.exists()
-    housekeeping._delete(item, RunConfig())
+    housekeeping._delete(item, None, RetrievalConfig())
     assert not scratch.exists()
 
 
@@ -201,7 +201,7 @@ def test_more_versions_can_be_kept(history: tuple[RunConfig, list[dict[str, Any]
 
 def test_a_live_run_keeps_everything_it_may_use(history: tuple[RunConfig, list[dict[str, Any]]]) -> None:
     config, (_, _, other, _) = history
-    tracker = open_tracker(config)
+    tracker = open_tracker(config.paths, config.tracking)
     parent = tracker.start_run("train-and-eval", "whole")
     tracker.start_run("index", other["lineage"]["index_key"], parent)
     (shards_dir(config.paths.evals, "e" * 20)).mkdir(parents=True)
@@ -212,7 +212,7 @@ def test_a_live_run_keeps_everything_it_may_use(history: tuple[RunConfig, list[d
 
 def test_traces_of_evaluations_and_trainings_in_use_stay(history: tuple[RunConfig, list[dict[str, Any]]]) -> None:
     config, (evaluated, champion, other, _) = history
-    tracker = open_tracker(config)
+    tracker = open_tracker(config.paths, config.tracking)
     root = Span("episode", "AGENT", {"question": "?"}, {"answer": "!"}, 0.0, 1.0)
     with tracker.run("traced", "key") as run_id:
         for key in (evaluated["key"], champion["lineage"]["eval_key_after"]):

@@ -35,7 +35,7 @@ def run(session: Session, flow: str, here: bool, live: bool) -> None:
         session.override(environment="planner")
     result = session.run(flow, here, live)
     negative = result.get("decision") == "reject" or result.get("state") == "regressed"
-    session.finish(result, render_result(result, session.config), negative)
+    session.finish(result, render_result(result, session.config.paths, session.config.decision), negative)
 
 
 @command(cli, "reindex")
@@ -171,7 +171,7 @@ def doctor(session: Session, fix: bool, strict: bool) -> None:
     facts = look(session.config)
     findings, done = examine(facts), list[str]()
     if fix:
-        done = remove_leftovers(facts, session.config)
+        done = remove_leftovers(facts, session.config.paths, session.config.tracking)
         findings = examine(look(session.config))
     failing = ("error", "warning") if strict else ("error",)
     wrong = any(finding.severity in failing for finding in findings)
@@ -190,7 +190,7 @@ def reconcile(session: Session) -> None:
     with prefect_api(session.config.paths):
         from flows.reconcile import reconcile_here
 
-        fixed = reconcile_here(session.config)
+        fixed = reconcile_here(session.config.paths, session.config.tracking)
     text = "\n".join(item.describe() for item in fixed) or "all run states are correct"
     session.finish({"fixed": [asdict(item) for item in fixed]}, text)
 
