@@ -70,8 +70,8 @@ def reproduce_version(config: RunConfig, version: str, out: Path | None, say: Sa
     if out and out.exists() and any(out.iterdir()):
         raise ConfigError(f"{out} is not empty: a run in it would find what lies there; give a new folder")
     say(f"running {run.stage} again in {folder}")
-    keys = {"judge.api_key": config.judge.api_key, "policy.api_key": config.policy.api_key}
-    fresh = fresh_config(recorded, config.paths, folder.resolve()).changed(keys)  # a record holds no secrets
+    keys = {"judge.api_key": config.judge.api_key, "policy.api_key": config.policy.api_key}  # a record holds no secrets
+    fresh = recorded.changed({**fresh_places(recorded.policy.model, config.paths, folder.resolve()), **keys})
     again = run_flow(run.stage, fresh, say, here=True)
     items = _compare_runs(tracked, run, open_run_registry(fresh.paths, fresh.tracking), str(again["mlflow_run_id"]))
     same = all(item.same for item in items)
@@ -89,19 +89,19 @@ def _recorded_config(tracked: Tracked, run: RunRecord | None) -> RunConfig | Non
         return None
 
 
-def fresh_config(recorded: RunConfig, paths: PathsConfig, folder: Path) -> RunConfig:
-    """Return recorded settings with new directories, and the known results of judges in them.
+def fresh_places(model: str, paths: PathsConfig, folder: Path) -> dict[str, object]:
+    """Return the settings that move a run to a folder, and copy the known results of judges there.
 
     Raises:
         ModelError: the trained model is no longer at its path.
     """
-    if Path(recorded.policy.model).is_absolute() and not Path(recorded.policy.model).is_dir():
-        raise ModelError(f"the base model {recorded.policy.model} does not exist any more; restore it, then reproduce again")
+    if Path(model).is_absolute() and not Path(model).is_dir():
+        raise ModelError(f"the base model {model} does not exist any more; restore it, then reproduce again")
     data_dir = folder / "data"
     verdicts = Path(paths.data_dir) / "judge"
     if verdicts.is_dir():  # whether a judge has passed is known there
         shutil.copytree(verdicts, data_dir / "judge", dirs_exist_ok=True)
-    return recorded.changed({"paths.data_dir": str(data_dir), "paths.mlruns_dir": str(folder / "mlruns"), "tracking.uri": None})
+    return {"paths.data_dir": str(data_dir), "paths.mlruns_dir": str(folder / "mlruns"), "tracking.uri": None}
 
 
 def _compare_runs(tracked: Tracked, run: RunRecord, registry: RunRegistry | None, run_id: str) -> tuple[ComparedItem, ...]:

@@ -103,7 +103,7 @@ class ServedChoice:
     """Receives lines about the start."""
 
     def find(self) -> ServedPolicy:
-        """Return policy and index to serve: the champion on the index version of its evaluation, or another policy on the configured corpus.
+        """Return policy and index to serve: the champion on the index of its evaluation, or another policy on the configured corpus.
 
         Raises:
             ConfigError: the name is no policy.

@@ -185,7 +185,7 @@ def _start(session: Session, role: "Role", start_s: float, detach: bool, given: 
         raise click.UsageError(f"{given['extra'][0]!r} is no option; arguments for the server itself come after --")
     if role == "policy":
         fetch_missing(session.config.policy.model, session.config.paths)
-    engine, request = make_request(session.config, role, Options(**given))
+    engine, request = make_request(session.config.judge, session.config.policy, role, Options(**given))
     found = find_endpoint(session.config.paths, engine, request, session.say)
     if found is not None:
         session.say(f"a {role} server answers at {found.base_url} already; nothing to start")
@@ -238,7 +238,7 @@ def status(session: Session) -> None:
     """
     from flows.ops.serving import list_servers
 
-    servers = list_servers(session.config)
+    servers = list_servers(session.config.paths.serve, session.config.judge, session.config.policy)
     broken = any(server["state"] in ("failed", "killed") for server in servers)
     session.finish({"servers": servers}, "\n".join(map(_line, servers)), negative=broken)
 

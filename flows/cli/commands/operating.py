@@ -205,14 +205,14 @@ def housekeeping(session: Session, deed: bool, older_than: float, keep_versions:
     Covers checkpoints, corpora, indexes, evaluations, trainings, traces and runs. It keeps what a champion (any alias), CURRENT, a live run
     or the configuration needs, with everything these were made from.
     """
-    from tasks.housekeeping import Rules, carry_out, plan
+    from tasks.housekeeping import Housekeeping, Rules
 
-    rules = Rules(older_than, keep_versions)
+    work = Housekeeping(session.config, Rules(older_than, keep_versions))
     if deed:
-        items, failed = carry_out(session.config, rules)
+        items, failed = work.carry_out()
         kept = {}
     else:
-        planned = plan(session.config, rules)
+        planned = work.plan()
         items, failed, kept = list(planned.items), [], planned.used
     result = {"applied": deed, "items": [asdict(item) for item in items], "failed": failed, "in_use": kept}
     session.finish(
