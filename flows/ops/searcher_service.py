@@ -3,29 +3,21 @@
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
-from flows.runtime.fetching import require_policy
-from flows.runtime.servers import Say
 from flows.runtime.settings import API_TOKEN, read_environment
-from flows.stages.policy_choice import choose_searcher_policy
-from slmsearch.config import RunConfig
+from flows.stages.policy_choice import SearcherChoice
 from slmsearch.environments.registry import environment_of
 from slmsearch.environments.searcher.searcher_environment import SearcherEnvironment
-from slmsearch.errors import ConfigError, IndexUnusableError, ServiceError
-from slmsearch.evaluate.policies import PolicySpec
+from slmsearch.errors import ConfigError, ServiceError
 from slmsearch.processes.signals import stopping_by_signal
-from slmsearch.retrieval.versions import is_complete
 from slmsearch.serving.api.access import check_token, require_private_host
 from slmsearch.serving.api.app import make_app
 from slmsearch.serving.api.feedback import FeedbackLog
 from slmsearch.serving.api.http_server import Place, serve
-from slmsearch.serving.api.playing import ServedPolicy
 from slmsearch.serving.api.searcher_service import SearcherService
-from tasks.promotion import Champion, find_champion
 from tasks.served import ServedTraces
 from tasks.tracking import CHAMPION, open_tracker
 
@@ -93,53 +85,8 @@ def _find_place(host: str, port: int) -> Place:
     return Place(host, port, check_token(token) if token else None)
 
 
-@dataclass(frozen=True)
-class ServedChoice:
-    """Settings of a service, and the name of its policy as `choose_searcher_policy` takes it."""
-
-    config: RunConfig
-    policy: str | None
-    say: Say
-    """Receives lines about the start."""
-
-    def find(self) -> ServedPolicy:
-        """Return policy and index to serve: the champion on the index of its evaluation, or another policy on the configured corpus.
-
-        Raises:
-            ConfigError: the name is no policy.
-            ModelError: the policy does not exist.
-            IndexUnusableError: the champion's index version is missing.
-        """
-        spec, champion = choose_searcher_policy(self.config, self.policy, self.say)
-        if champion is not None:
-            return self._serve(champion)
-        if spec.policy is not None:
-            require_policy(spec.policy, self.config.paths)
-        return ServedPolicy(spec.name, spec, self.config)
-
-    def find_new(self, version: str) -> ServedPolicy | None:
-        """Return the champion if it is not the version that plays.
-
-        Raises:
-            SlmSearchError: the store does not answer, or the champion cannot be played here.
-        """
-        champion = find_champion(self.config.paths, self.config.tracking)
-        return None if champion is None or champion.label == version else self._serve(champion)
-
-    def _serve(self, champion: Champion) -> ServedPolicy:
-        paths = self.config.paths
-        digest, key = champion.tags.get("slmsearch.data_digest", ""), champion.tags.get("slmsearch.index_key", "")
-        if not (key and is_complete(paths.index / key) and (paths.corpora / digest).is_dir()):
-            raise IndexUnusableError(
-                f"champion {champion.label} was evaluated on index version {key or '(none recorded)'} of corpus "
-                f"{digest or '(none recorded)'}, which is not in {paths.data_dir}: run `slmsearch index build` with its settings, "
-                "or name a policy with --policy"
-            )
-        return ServedPolicy(champion.label, PolicySpec(CHAMPION, champion.policy(self.config.policy)), self.config, digest, key)
-
-
 @contextmanager
-def open_service(choice: ServedChoice, spares: bool = True) -> Iterator[tuple[SearcherService, threading.Event]]:
+def open_service(choice: SearcherChoice, spares: bool = True) -> Iterator[tuple[SearcherService, threading.Event]]:
     """Make the service, not started, and the event that Ctrl-C or SIGTERM sets; see `Player` for `spares`.
 
     Raises:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from flows.ops import searcher_service
-from flows.ops.searcher_service import ServedChoice
 from flows.runtime.settings import API_TOKEN, load_config, recordable
+from flows.stages import policy_choice
+from flows.stages.policy_choice import SearcherChoice
 from slmsearch.config import PolicyConfig, RunConfig
 from slmsearch.episodes.episode import Episode, StopReason
 from slmsearch.errors import IndexUnusableError, ModelError, ServiceError
@@ -34,25 +34,24 @@ def session(tmp_path: Path) -> Any:
 @pytest.fixture
 def champion(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, str] | None], None]:
     def choose(tags: dict[str, str] | None) -> None:
-        for place in ("flows.ops.searcher_service.find_champion", "flows.stages.policy_choice.find_champion"):
-            found = Champion(None, "slmsearch-searcher", tags) if tags else None  # type: ignore[arg-type]
-            monkeypatch.setattr(place, lambda paths, tracking, found=found: found)
+        found = Champion(None, "slmsearch-searcher", tags) if tags else None  # type: ignore[arg-type]
+        monkeypatch.setattr(policy_choice, "find_champion", lambda paths, tracking: found)
 
     monkeypatch.setattr(Champion, "policy", lambda self, configured: PolicyConfig(model=f"adapter {self.version}"))
     return choose
 
 
 def test_the_champion_plays_on_the_index_that_it_was_evaluated_on(session: Any, champion: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(searcher_service, "is_complete", lambda version: version.name == "k1")
+    monkeypatch.setattr(policy_choice, "is_complete", lambda version: version.name == "k1")
     (session.config.paths.corpora / "d1").mkdir(parents=True)
     champion(TAGS)
     for name in (None, "champion"):
-        found = ServedChoice(session.config, name, session.say).find()
+        found = SearcherChoice(session.config, name, session.say).find()
         assert (found.version, found.corpus_digest, found.index_key) == ("slmsearch-searcher/3", "d1", "k1")
         assert found.spec.policy is not None and found.spec.policy.model == "adapter 3"
-    assert ServedChoice(session.config, None, session.say).find_new("slmsearch-searcher/3") is None
+    assert SearcherChoice(session.config, None, session.say).find_new("slmsearch-searcher/3") is None
     champion({**TAGS, "version": "4"})
-    new = ServedChoice(session.config, None, session.say).find_new("slmsearch-searcher/3")
+    new = SearcherChoice(session.config, None, session.say).find_new("slmsearch-searcher/3")
     assert new is not None and new.version == "slmsearch-searcher/4"
 
 
@@ -60,22 +59,22 @@ def test_the_champion_plays_on_the_index_that_it_was_evaluated_on(session: Any, 
 def test_an_index_version_that_is_not_here_is_one_line(session: Any, champion: Any, tags: dict[str, str]) -> None:
     champion(tags)
     with pytest.raises(IndexUnusableError, match=r"champion slmsearch-searcher/3 was evaluated on index version .*slmsearch index build"):
-        ServedChoice(session.config, None, session.say).find()
+        SearcherChoice(session.config, None, session.say).find()
 
 
 def test_without_a_champion_the_configured_policy_is_served(session: Any, champion: Any) -> None:
     champion(None)
     assert (
-        ServedChoice(session.config, None, session.say).find().version,
-        ServedChoice(session.config, None, session.say).find().index_key,
+        SearcherChoice(session.config, None, session.say).find().version,
+        SearcherChoice(session.config, None, session.say).find().index_key,
     ) == (
         "untrained",
         None,
     )
-    assert ServedChoice(session.config, "retrieve-then-answer", session.say).find().spec.policy is None
-    assert ServedChoice(session.config, None, session.say).find_new("untrained") is None
+    assert SearcherChoice(session.config, "retrieve-then-answer", session.say).find().spec.policy is None
+    assert SearcherChoice(session.config, None, session.say).find_new("untrained") is None
     with pytest.raises(ModelError, match="no champion yet"):
-        ServedChoice(session.config, "champion", session.say).find()
+        SearcherChoice(session.config, "champion", session.say).find()
 
 
 @pytest.mark.parametrize(

@@ -25,12 +25,12 @@ def ask(session: Session, question: str, policy: str | None) -> None:
     The champion answers; before the first promotion the configured model does. Exit code 1 if there is no answer.
     """
     from flows.cli import asking
-    from flows.stages.policy_choice import choose_searcher_policy
+    from flows.stages.policy_choice import SearcherChoice
 
     text = one_line(question)
     if not text:
         raise click.UsageError("the question is empty")
-    spec, _ = choose_searcher_policy(session.config, policy, session.say)
+    spec, _ = SearcherChoice(session.config, policy, session.say).choose()
     indexed = asking.open_indexed_corpus(session)
     session.say(f"{text}\n")
     episode = asking.ask(text, spec, indexed, session)

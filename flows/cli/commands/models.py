@@ -134,14 +134,15 @@ def searcher(session: Session, policy: str | None, host: str, port: int) -> None
 
     Clients use OpenAI's chat completions. Ctrl-C stops the server after it has answered the requests it has.
     """
-    from flows.ops.searcher_service import ServedChoice, open_service, serve_searcher
+    from flows.ops.searcher_service import open_service, serve_searcher
+    from flows.stages.policy_choice import SearcherChoice
 
     def on_ready(place: "Place", version: str) -> None:
         token = " (SLMSEARCH_API_TOKEN is asked for)" if place.token else ""
         text = f"searcher {version}\nendpoint {place.base_url}{token}\nstop     Ctrl-C"
         session.finish({"base_url": place.base_url, "model": "searcher", "version": version}, text)
 
-    choice = ServedChoice(session.config, policy, session.say)
+    choice = SearcherChoice(session.config, policy, session.say)
     serve_searcher(open_service(choice), session.config.paths.feedback, host, port, on_ready)
     session.say("stopped")
 
@@ -157,12 +158,13 @@ def mcp(session: Session, port: int | None, policy: str | None, host: str) -> No
 
     Uses stdin and stdout. Ends when the client closes them, or with Ctrl-C.
     """
-    from flows.ops.searcher_service import ServedChoice, open_service, serve_mcp_http, serve_mcp_stdio
+    from flows.ops.searcher_service import open_service, serve_mcp_http, serve_mcp_stdio
+    from flows.stages.policy_choice import SearcherChoice
 
     if port is None:
         if session.as_json:
             raise click.UsageError("over stdout goes the protocol; leave --json out, or give --http PORT")
-        serve_mcp_stdio(open_service(ServedChoice(session.config, policy, session.say), spares=False))
+        serve_mcp_stdio(open_service(SearcherChoice(session.config, policy, session.say), spares=False))
         return
 
     def on_ready(place: "Place", version: str) -> None:
@@ -170,7 +172,7 @@ def mcp(session: Session, port: int | None, policy: str | None, host: str) -> No
         text = f"searcher {version}\nendpoint {place.origin}/mcp{token}\nstop     Ctrl-C"
         session.finish({"url": f"{place.origin}/mcp", "version": version}, text)
 
-    serve_mcp_http(open_service(ServedChoice(session.config, policy, session.say)), host, port, on_ready)
+    serve_mcp_http(open_service(SearcherChoice(session.config, policy, session.say)), host, port, on_ready)
     session.say("stopped")
 
 
