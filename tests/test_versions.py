@@ -41,7 +41,7 @@ DESCRIBED = {
     ),
     "slmsearch.retrieval.lexical:LEXICAL_VERSION": ("retrieval/lexical",),
     "slmsearch.retrieval.passages:CHUNKER_VERSION": ("retrieval/passages",),
-    "slmsearch.retrieval.search:RANKING_VERSION": ("retrieval/search",),
+    "slmsearch.retrieval.ranking:RANKING_VERSION": ("retrieval/ranking", "retrieval/search"),
     "slmsearch.retrieval.versions:FORMAT_VERSION": ("retrieval/versions", "retrieval/vectors"),
     "slmsearch.extensions.sandbox.root:ROOT_VERSION": ("extensions/sandbox/root", "extensions/sandbox/runner"),
     "slmsearch.environments.searcher.prompt:PROMPT_VERSION": ("environments/searcher/prompt",),

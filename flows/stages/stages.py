@@ -8,8 +8,9 @@ from flows.runtime.device import device
 from flows.stages.artifacts import show_table
 from flows.stages.pipeline import Pipeline
 from flows.stages.sharding import play_in_shards
+from slmsearch.corpus.hub import is_on_hub
 from slmsearch.corpus.store import read_manifest
-from slmsearch.environments.registry import environment_of, is_remote
+from slmsearch.environments.registry import environment_of
 from slmsearch.evaluate.policies import PolicySpec
 from slmsearch.evaluate.run import eval_key
 from slmsearch.evaluate.store import has_evaluation
@@ -47,7 +48,7 @@ def validate_data(run: Pipeline) -> str:
     """
     config, environment = run.config, environment_of(run.config)
     with run.stage("validate") as run_id:
-        data = load_corpus_task.with_options(**retried(is_remote(config)))(config)
+        data = load_corpus_task.with_options(**retried(any(map(is_on_hub, environment_of(config).data.sources(config).values()))))(config)
         digest = data["digest"]
         run.note_keys(data_digest=digest)
         if origin := read_manifest(config.paths.corpora / digest).origin:

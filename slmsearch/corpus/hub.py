@@ -148,3 +148,8 @@ def load_hub_rows(source: str) -> Iterator[tuple[Row, str]]:
     for number, row in enumerate(hub.load_rows(), start=1):
         # wiki-trivia has answers of several types; all become text.
         yield ({**row, "answer": str(row["answer"])} if row.get("answer") is not None else row), f"hub:{hub.name} row {number}"
+
+
+def is_on_hub(source: str | None) -> bool:
+    """Return whether a source is a data set of the Hub."""
+    return source is not None and source.startswith(HUB_PREFIX)

@@ -6,7 +6,6 @@ from importlib import import_module
 from typing import Any
 
 from slmsearch.config import CorpusConfig, RunConfig
-from slmsearch.corpus.hub import HUB_PREFIX
 from slmsearch.episodes.environment import Environment
 from slmsearch.errors import ConfigError
 
@@ -60,8 +59,3 @@ def collect_source(config: CorpusConfig, recorded: Mapping[str, Any]) -> dict[st
     """
     found = (find_environment(name).data.collect_again(config, recorded) for name in BUILT_IN)
     return next((parts for parts in found if parts is not None), None)
-
-
-def is_remote(config: RunConfig) -> bool:
-    """Return whether the configured data come from the Hub."""
-    return any(source is not None and source.startswith(HUB_PREFIX) for source in environment_of(config).data.sources(config).values())

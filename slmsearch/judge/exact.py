@@ -25,6 +25,8 @@ RULES_VERSION = 1
 """Version of the rules, part of the keys of evaluations, trainings and qualifications; raise it if a rule may judge an answer
 differently."""
 
+SEEN = "; seen: "
+"""Separator between the reason why a reply is no verdict and its text."""
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _ASCII_PUNCTUATION = frozenset(string.punctuation)
 
@@ -118,6 +120,11 @@ class Verdict:
     """Source: `exact` for a rule, `judge` for a language model, asked now or earlier."""
     failure: str = ""
     """Reason for a missing verdict as `judge: cause`, or empty."""
+
+
+def cause_of(failure: str) -> str:
+    """Return the reason for a missing verdict, without the text of the reply, for counting."""
+    return failure.partition(SEEN)[0]
 
 
 class Judge(Protocol):

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Self, TypeVar
 
 from tenacity import (
     RetryCallState,
@@ -28,7 +28,7 @@ from slmsearch.corpus.questions import Question
 from slmsearch.errors import JudgeError
 from slmsearch.judge.cache import FILE, StoredVerdict, VerdictCache
 from slmsearch.judge.clients import JudgeClient, make_client
-from slmsearch.judge.exact import ExactJudge, Judge, Verdict, is_abstention, is_unanswerable, typed_match
+from slmsearch.judge.exact import Verdict, is_abstention, is_unanswerable, typed_match
 from slmsearch.judge.prompt import as_read, prompt_key, render_prompt
 from slmsearch.judge.reply import parse_reply
 from slmsearch.keys import content_key
@@ -71,6 +71,11 @@ class LlmJudge:
         self._pool: ThreadPoolExecutor | None = None
         self._dropped = threading.Event()
         self._in_a_row = 0
+
+    @classmethod
+    def of(cls, config: JudgeConfig, data_dir: str | Path | None = None) -> Self:
+        """Create the configured judge; verdicts are cached under `data_dir`."""
+        return cls(make_client(config), config, VerdictCache(Path(data_dir) / FILE) if data_dir is not None else None)
 
     def begin(self, question: Question, answer: str | None) -> None:
         """Implement `EagerJudge.begin`; does nothing if `judge.loaded` is `after`."""
@@ -184,13 +189,6 @@ class LlmJudge:
         longest = self._config.max_backoff_s
         drawn = wait_random_exponential(multiplier=self._config.backoff_s, max=longest)(state)
         return max(drawn, min(longest, getattr(error, "retry_after_s", 0.0)))
-
-
-def make_judge(config: JudgeConfig, data_dir: str | Path | None = None) -> Judge:
-    """Create the configured judge without connecting; verdicts of language models are cached under `data_dir`."""
-    if config.kind == "exact":
-        return ExactJudge()
-    return LlmJudge(make_client(config), config, VerdictCache(Path(data_dir) / FILE) if data_dir is not None else None)
 
 
 def judge_by_rule(question: Question, answer: str | None) -> Verdict | None:

@@ -27,10 +27,10 @@ from slmsearch.corpus.questions import Question
 from slmsearch.errors import JudgeError, PreflightError
 from slmsearch.intervals import show_interval, wilson_interval
 from slmsearch.judge.clients import JudgeClient, make_client
-from slmsearch.judge.exact import RULES_VERSION, typed_match
+from slmsearch.judge.exact import RULES_VERSION, cause_of, typed_match
 from slmsearch.judge.llm import LlmJudge
 from slmsearch.judge.prompt import prompt_key, prompt_version
-from slmsearch.judge.reply import Reply, cause_of
+from slmsearch.judge.reply import Reply
 from slmsearch.keys import content_key
 
 REMEDY = (

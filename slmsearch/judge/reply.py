@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from slmsearch.errors import JudgeError
+from slmsearch.judge.exact import SEEN
 
 MAX_CHARS = 40_000
 """Maximum length of a reply, in characters; longer ones are not read."""
-SEEN = "; seen: "
-"""Separator between the reason why a reply is no verdict and its text."""
 EMPTY, ONLY_THOUGHTS = "an empty reply", "nothing after its thoughts"
 NEITHER, BOTH = "neither yes nor no", "both yes and no"
 CUT_OFF, IN_THOUGHTS = "cut off after {} tokens", " inside its thoughts"
@@ -87,11 +86,6 @@ def parse_reply(reply: Reply) -> bool:
     cause = CUT_OFF.format(reply.tokens) + inside if reply.cut_off else verdict or (ONLY_THOUGHTS if inside else EMPTY)
     seen = " ".join((said or reply.thoughts or reply.text).split())
     raise UnparsableReplyError(f"no verdict: {cause}{SEEN}{seen[:80]!r}" if seen else f"no verdict: {cause}")
-
-
-def cause_of(failure: str) -> str:
-    """Return the reason for a missing verdict, without the text of the reply, for counting."""
-    return failure.partition(SEEN)[0]
 
 
 def _read(said: str, cut_off: bool) -> bool | str:

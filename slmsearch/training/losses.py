@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from slmsearch.training.memory import TILE_VALUES
+from slmsearch.training.block_sizes import TILE_VALUES
 
 
 def causal_of(model: Any) -> Any:

@@ -16,6 +16,7 @@ from slmsearch.errors import ModelError
 from slmsearch.foreign import cause_of
 from slmsearch.models.known import split_commit
 from slmsearch.models.load import check_local
+from slmsearch.training.block_sizes import CHECKED_COLUMNS, CHECKED_TOKENS, KEPT_STATES, MERGE_UP_TO, TILE_VALUES, TOKENS_PER_BLOCK
 
 GIB = 1 << 30
 JUDGE_BYTES = {"qwen2.5:7b": 4.7e9, "qwen2.5:3b": 1.9e9, "phi3:mini": 2.2e9}
@@ -35,27 +36,12 @@ PREFLIGHT, HELD_OUT, SAMPLING, UPDATE, EVALUATION, SFT = "preflight", "held_out"
 """Phases: playing before the first update; scoring weights; playing a step; learning from it; playing an evaluation; supervised training
 before all of them, where `planner.sft.enabled` is set."""
 
-ROWS_PER_BLOCK, SHORT, TOKENS_PER_BLOCK = 16, 512, 4096
-"""Limits of a block, which goes through the model together in the update. Over trees: at most `TOKENS_PER_BLOCK` nodes, or one longer
-episode. Row by row, with similar lengths and padding cut off: `ROWS_PER_BLOCK` episodes of up to `SHORT` tokens, else as many longer ones
-as hold `TOKENS_PER_BLOCK` tokens."""
-KEPT_STATES = 48 << 20
-"""Hidden states (tokens x layers x size) of the last blocks of an update that keep their activations on a CPU, at least those of one block:
-2,912 tokens of SmolLM2-135M. On a GPU all blocks keep them: `train.accumulation` sets how many there are."""
 PART_NODES, PART_VALUES = (16_384, 8192, 4096, 2048, 1024), 8 << 20
 """Nodes of a part of an update on one CUDA device (powers of two, as flex attention has them): the fewest that have so many hidden
 values in a layer, or what memory allows. With fewer the host cannot keep the card busy: a part of SmolLM2 is some 5,000 kernels at any
 size, and with 4,096 nodes an H100 was 20 % busy."""
 MEMORY_FRAC = 0.95
 """Share of the free memory that a plan may use."""
-CHECKED_TOKENS, CHECKED_COLUMNS = 4096, 32_768
-"""Tokens of the first batch's rows that are also scored row by row, to compare trees with them; and the size of the vocabulary part that
-TRL's head then computes at once."""
-MERGE_UP_TO = 500_000_000
-"""Largest number of weights of a float32 model whose adapter is merged while episodes are played: it costs a copy of the adapted layers."""
-TILE_VALUES = 16 << 20
-"""Logits that are float32 at the same time in supervised training (64 MiB); without a limit those of 4,096 tokens of a vocabulary of
-151,936 take 2.5 GB, and their gradient as much."""
 HEAP_FRAC = 1.1
 """Memory that glibc's heap holds beside the activations on the CPU, as a share of them. Measured with SmolLM2-135M, two episodes of 513
 tokens and two of 961."""

@@ -29,8 +29,7 @@ from slmsearch.episodes.sampler import Sampling
 from slmsearch.errors import TrainingError
 from slmsearch.evaluate.metrics import summarise
 from slmsearch.judge import EagerJudge, Verdict
-from slmsearch.judge.reply import cause_of
-from slmsearch.training.monitor import Scores
+from slmsearch.judge.exact import cause_of
 from slmsearch.training.phase_timer import HELD_OUT, JUDGING, SAMPLING, PhaseTimer
 from slmsearch.training.trainer_samplers import OpenSampler
 
@@ -120,7 +119,7 @@ class RolloutBridge:
         seconds["time/judge_wait_s"] = time.perf_counter() - started
         return verdicts
 
-    def score(self, questions: Sequence[Question], trainer: Any) -> Scores:
+    def score(self, questions: Sequence[Question], trainer: Any) -> list[float | None]:
         """Play questions once, greedily, with the weights in place, in batches as evaluations do.
 
         Each process plays its share of the questions.
@@ -142,7 +141,7 @@ class RolloutBridge:
                 environment.judge.release()
             shares = gather_object([[None if row.failed else row.reward for row in rows]])
         trainer._last_loaded_step = -1  # other weights may be restored before the next step: vLLM must load them again
-        scores: Scores = [None] * len(questions)
+        scores: list[float | None] = [None] * len(questions)
         for process, share in enumerate(shares):
             scores[process::processes] = share  # dealt out in turn above, restored in turn
         return scores

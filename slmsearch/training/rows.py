@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from slmsearch.training.block_sizes import ROWS_PER_BLOCK, SHORT, TOKENS_PER_BLOCK
 from slmsearch.training.encoding import IGNORED
-from slmsearch.training.memory import ROWS_PER_BLOCK, SHORT, TOKENS_PER_BLOCK
 
 
 def split_blocks(picked: list[int], attention_mask: Tensor) -> list[Tensor]:

@@ -25,8 +25,8 @@ from slmsearch.sampling.decoder import Decoder
 from slmsearch.sampling.engine_sampler import Engine, EngineSampler
 from slmsearch.sampling.torch_sampler import TorchSampler
 from slmsearch.sampling.vllm import LORA_RANKS, ColocatedEngine, ServedEngine, served_adapter
+from slmsearch.training.block_sizes import MERGE_UP_TO
 from slmsearch.training.fused_lora import unchanged_adapters
-from slmsearch.training.memory import MERGE_UP_TO
 
 OpenSampler = Callable[[Any], AbstractContextManager[Sampler]]
 """Trainer -> sampler that samples from its weights, for as long as the context lasts."""

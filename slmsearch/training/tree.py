@@ -23,8 +23,8 @@ from torch.utils.checkpoint import checkpoint
 
 from slmsearch.models.attention import ATTENTION, Call, Span
 from slmsearch.models.flex import to_device, tree_mask
+from slmsearch.training.block_sizes import CHECKED_TOKENS, KEPT_STATES, TOKENS_PER_BLOCK
 from slmsearch.training.losses import causal_of, token_losses
-from slmsearch.training.memory import CHECKED_TOKENS, KEPT_STATES, TOKENS_PER_BLOCK
 
 logger = logging.getLogger(__name__)
 

@@ -41,7 +41,7 @@ from slmsearch.judge import Judge, make_judge
 from slmsearch.judge.exact import RULES_VERSION
 from slmsearch.judge.prompt import load_prompt
 from slmsearch.made_questions.make import CORRECTION
-from slmsearch.retrieval.search import RANKING_VERSION
+from slmsearch.retrieval.ranking import RANKING_VERSION
 
 MIN_FOUND = 0.5
 """Smallest share of pages that a search for their own title must show."""

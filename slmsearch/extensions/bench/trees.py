@@ -17,10 +17,11 @@ from slmsearch.extensions.bench.result import Result, Say, Spread, describe_mach
 from slmsearch.extensions.bench.shapes import BenchShape
 from slmsearch.models.attention import use_attention
 from slmsearch.models.flex import takes_flex
+from slmsearch.training.block_sizes import TOKENS_PER_BLOCK
 from slmsearch.training.fused_lora import fused_lora
 from slmsearch.training.grpo import NO_ADVANTAGE, SearchTrainer
 from slmsearch.training.grpo_settings import make_adapter_config
-from slmsearch.training.memory import GIB, TOKENS_PER_BLOCK
+from slmsearch.training.memory import GIB
 from slmsearch.training.training_run import load_trainable
 from slmsearch.training.tree import build_trees, check_tree, score_tree
 

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slmsearch.judge.reply import BOTH, EMPTY, NEITHER, ONLY_THOUGHTS, Reply, UnparsableReplyError, cause_of, parse_reply
+from slmsearch.judge.exact import cause_of
+from slmsearch.judge.reply import BOTH, EMPTY, NEITHER, ONLY_THOUGHTS, Reply, UnparsableReplyError, parse_reply
 
 CUT, IN_THOUGHTS = "cut off after 128 tokens", "cut off after 128 tokens inside its thoughts"
 LONG = "The answer to grade gives the year of birth, and the accepted answer the year in which the book was printed."

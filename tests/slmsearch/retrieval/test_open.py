@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 from slmsearch.config import CorpusConfig, RetrievalConfig, WorldConfig
 from slmsearch.corpus.store import build_corpus, load_questions
 from slmsearch.errors import IndexUnusableError
+from slmsearch.retrieval import ranking
 from slmsearch.retrieval import search as searching
 from slmsearch.retrieval.build import build_index
 from slmsearch.retrieval.embed import Embedder
 from slmsearch.retrieval.hits import Hit
-from slmsearch.retrieval.search import MAX_QUERY_CHARS, WEIGHTS, SearchIndex, open_index
+from slmsearch.retrieval.ranking import MAX_QUERY_CHARS, WEIGHTS
+from slmsearch.retrieval.search import SearchIndex, open_index
 
 
 @pytest.fixture
@@ -88,8 +90,8 @@ def test_ranking_is_that_of_brute_force(world_index: tuple[SearchIndex, list[str
 def test_queries_are_compared_alike_on_several_threads(world_index: tuple[SearchIndex, list[str]], monkeypatch: pytest.MonkeyPatch):
     index, queries = world_index
     alone, together = [index.search([query], 3) for query in queries], index.search(queries, 3)
-    monkeypatch.setattr(searching, "THREADED_ROWS", 1)
-    monkeypatch.setattr(searching, "THREADS", 3)
+    monkeypatch.setattr(ranking, "THREADED_ROWS", 1)
+    monkeypatch.setattr(ranking, "THREADS", 3)
     assert [index.search([query], 3) for query in queries] == alone
     assert index.search(queries, 3) == together
 

@@ -7,7 +7,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from slmsearch.training import losses, memory
+from slmsearch.training import block_sizes, losses
 from slmsearch.training import tree as trees_module
 from slmsearch.training.encoding import IGNORED
 from slmsearch.training.losses import token_losses
@@ -43,7 +43,7 @@ class Watch(TorchDispatchMode):
 @pytest.fixture
 def small_tiles(monkeypatch):
     monkeypatch.setattr(losses, "TILE_VALUES", TOKENS * VOCABULARY)
-    assert memory.TILE_VALUES * 4 == 64 << 20
+    assert block_sizes.TILE_VALUES * 4 == 64 << 20
 
 
 @pytest.fixture
