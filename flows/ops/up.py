@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,8 +69,10 @@ def serve(config: RunConfig, base: Path, port: int, mlflow_port: int, say: Say) 
         signal.signal(number, lambda *_: stop.set())
     record = UpRecord(os.getpid(), f"http://{HOST}:{port}/api", f"http://{HOST}:{port}", f"http://{HOST}:{mlflow_port}")
     password = make_password()
-    stamped = lambda text: say(f"{time.strftime('%H:%M:%S')} {text}")  # noqa: E731
-    correct = partial(reconcile_and_say, config.paths, config.tracking, [_worker_name()], stamped)
+
+    def correct() -> None:
+        reconcile_and_say(config.paths, config.tracking, [_worker_name()], lambda text: say(f"{time.strftime('%H:%M:%S')} {text}"))
+
     with ExitStack() as stack:
         stack.enter_context(reserve_port(port, "--port"))
         services = _start_servers(config.paths, port, mlflow_port, password, stack, say)

@@ -303,10 +303,10 @@ def _absolute_input(text: str | None, base: Path) -> str | None:
     return str(path.absolute()) if looks_local else text
 
 
-def loggable(config: RunConfig) -> dict[str, object]:
-    """Flatten to dotted leaves that may be recorded: secret fields are left out by their type."""
-    kept = (name for name, field in _fields(RunConfig) if _section(field) is None and not _is_secret(field))
-    return {name: _without_passwords(attrgetter(name)(config)) for name in kept}
+def loggable(section: ConfigSection) -> dict[str, object]:
+    """Flatten a section to dotted leaves that may be recorded: secret fields are left out by their type."""
+    kept = (name for name, field in _fields(type(section)) if _section(field) is None and not _is_secret(field))
+    return {name: _without_passwords(attrgetter(name)(section)) for name in kept}
 
 
 def recordable(config: RunConfig, only_changed: bool = False) -> dict[str, object]:
@@ -319,9 +319,9 @@ def recordable(config: RunConfig, only_changed: bool = False) -> dict[str, objec
     return _nested({name: list(value) if isinstance(value, tuple) else value for name, value in kept.items()})
 
 
-def masked(config: RunConfig) -> dict[str, object]:
-    """Return the config as nested JSON values with stars for secrets and no passwords in addresses, for a person to read."""
-    return dict(_without_passwords(config.model_dump(mode="json")))
+def masked(section: ConfigSection) -> dict[str, object]:
+    """Return a section as nested JSON values with stars for secrets and no passwords in addresses, for a person to read."""
+    return dict(_without_passwords(section.model_dump(mode="json")))
 
 
 def _without_passwords(value: Any) -> Any:

@@ -72,7 +72,7 @@ class SearcherChoice:
         """
         spec, champion = self.choose()
         if champion is not None:
-            return self._serve(champion)
+            return self._serve(champion, spec)
         if spec.policy is not None:
             require_policy(spec.policy, self.config.paths)
         return ServedPolicy(spec.name, spec, self.config)
@@ -84,9 +84,11 @@ class SearcherChoice:
             SlmSearchError: the store does not answer, or the champion cannot be played here.
         """
         champion = find_champion(self.config.paths, self.config.tracking)
-        return None if champion is None or champion.label == version else self._serve(champion)
+        if champion is None or champion.label == version:
+            return None
+        return self._serve(champion, PolicySpec(CHAMPION, champion.policy(self.config.policy)))
 
-    def _serve(self, champion: Champion) -> ServedPolicy:
+    def _serve(self, champion: Champion, spec: PolicySpec) -> ServedPolicy:
         paths = self.config.paths
         digest, key = champion.tags.get("slmsearch.data_digest", ""), champion.tags.get("slmsearch.index_key", "")
         if not (key and is_complete(paths.index / key) and (paths.corpora / digest).is_dir()):
@@ -95,4 +97,4 @@ class SearcherChoice:
                 f"{digest or '(none recorded)'}, which is not in {paths.data_dir}: run `slmsearch index build` with its settings, "
                 "or name a policy with --policy"
             )
-        return ServedPolicy(champion.label, PolicySpec(CHAMPION, champion.policy(self.config.policy)), self.config, digest, key)
+        return ServedPolicy(champion.label, spec, self.config, digest, key)
