@@ -40,6 +40,7 @@ class SearcherChoice:
 
     config: RunConfig
     policy: str | None
+    """Name of the policy; None takes the champion, or the configured one before the first promotion."""
     say: Say
     """Receives lines for a person."""
 
