@@ -11,6 +11,7 @@ from pydantic import BaseModel, SecretStr
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from flows.cli.commands import bench, sandbox  # noqa: E402, F401  commands of extensions
 from flows.cli.main import cli  # noqa: E402
 from slmsearch.config import RunConfig  # noqa: E402
 

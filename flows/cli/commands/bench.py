@@ -53,7 +53,8 @@ def rollout(session: Session, shapes: tuple[str, ...], runs: int, device: str) -
         model = path_of(preset.policy.model, config.paths.data_dir)
         own = {"corpus.pages": config.corpus.pages, "corpus.questions": config.corpus.questions, "policy.model": model}
         real = preset.model_copy(update={"paths": config.paths}).changed(own)
-        return real_shape(require_policy(real), session.say)
+        require_policy(real.policy, real.paths)
+        return real_shape(real, session.say)
 
     _finish(session, "rollout", run_rollout(config, make_real, shapes or ("demo", "long", "real"), runs, session.say, device))
 
@@ -72,7 +73,8 @@ def sft(session: Session, model: str, runs: int) -> None:
 
     config = session.config
     config = config.changed({"policy.model": path_of(model, config.paths.data_dir), "policy.device": "cpu"})
-    _finish(session, "sft", run_sft(require_policy(config), runs, session.say))
+    require_policy(config.policy, config.paths)
+    _finish(session, "sft", run_sft(config, runs, session.say))
 
 
 @command(bench, "scaling")

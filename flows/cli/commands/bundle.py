@@ -76,6 +76,6 @@ def import_(session: Session, archive: Path) -> None:
 
     with tempfile.TemporaryDirectory(prefix="slmsearch-results-") as name:
         facts = unpack_results(archive, Path(name))
-        run_id, new = import_store(open_tracker(config), facts, Path(name), str(facts["bundle"]))
+        run_id, new = import_store(open_tracker(config.paths, config.tracking), facts, Path(name), str(facts["bundle"]))
     where = f"{facts['machine']} ({facts['gpu'] or 'no card'})"
     session.finish({"run_id": run_id, "new": new, **facts}, f"{len(new)} runs of {where} recorded below {run_id}")

@@ -72,13 +72,14 @@ def qualify(session: Session) -> None:
 
     config = session.config  # prepares the process environment for MLflow, before it is imported
     from tasks.record import record_qualification
+    from tasks.tracking import open_tracker
 
     if config.judge.kind == "exact":
         raise ConfigError("the exact judge needs no qualification; choose one with --judge.kind ollama or openai")
     with Progress("judge qualify", "cases") as progress:
         measured = measure(config.judge, config.paths.data_dir, progress)
     summary = summarise_qualification(measured)
-    run_id = record_qualification(measured, summary, config)
+    run_id = record_qualification(open_tracker(config.paths, config.tracking), measured, summary)
     session.finish({**summary, "mlflow_run_id": run_id}, render_qualification(summary), negative=not summary["passed"])
 
 
@@ -133,14 +134,16 @@ def searcher(session: Session, policy: str | None, host: str, port: int) -> None
 
     Clients use OpenAI's chat completions. Ctrl-C stops the server after it has answered the requests it has.
     """
-    from flows.ops.searcher_service import serve_searcher
+    from flows.ops.searcher_service import open_service, serve_searcher
+    from flows.stages.policy_choice import SearcherChoice
 
     def on_ready(place: "Place", version: str) -> None:
         token = " (SLMSEARCH_API_TOKEN is asked for)" if place.token else ""
         text = f"searcher {version}\nendpoint {place.base_url}{token}\nstop     Ctrl-C"
         session.finish({"base_url": place.base_url, "model": "searcher", "version": version}, text)
 
-    serve_searcher(session.config, session.say, policy, host, port, on_ready)
+    choice = SearcherChoice(session.config, policy, session.say)
+    serve_searcher(open_service(choice), session.config.paths.feedback, host, port, on_ready)
     session.say("stopped")
 
 
@@ -155,12 +158,13 @@ def mcp(session: Session, port: int | None, policy: str | None, host: str) -> No
 
     Uses stdin and stdout. Ends when the client closes them, or with Ctrl-C.
     """
-    from flows.ops.searcher_service import serve_mcp_http, serve_mcp_stdio
+    from flows.ops.searcher_service import open_service, serve_mcp_http, serve_mcp_stdio
+    from flows.stages.policy_choice import SearcherChoice
 
     if port is None:
         if session.as_json:
             raise click.UsageError("over stdout goes the protocol; leave --json out, or give --http PORT")
-        serve_mcp_stdio(session.config, session.say, policy)
+        serve_mcp_stdio(open_service(SearcherChoice(session.config, policy, session.say), spares=False))
         return
 
     def on_ready(place: "Place", version: str) -> None:
@@ -168,7 +172,7 @@ def mcp(session: Session, port: int | None, policy: str | None, host: str) -> No
         text = f"searcher {version}\nendpoint {place.origin}/mcp{token}\nstop     Ctrl-C"
         session.finish({"url": f"{place.origin}/mcp", "version": version}, text)
 
-    serve_mcp_http(session.config, session.say, policy, host, port, on_ready)
+    serve_mcp_http(open_service(SearcherChoice(session.config, policy, session.say)), host, port, on_ready)
     session.say("stopped")
 
 
@@ -182,8 +186,8 @@ def _start(session: Session, role: "Role", start_s: float, detach: bool, given: 
     if given["extra"] and not given["extra"][0].startswith("-"):
         raise click.UsageError(f"{given['extra'][0]!r} is no option; arguments for the server itself come after --")
     if role == "policy":
-        fetch_missing(session.config.policy.model, session.config)
-    engine, request = make_request(session.config, role, Options(**given))
+        fetch_missing(session.config.policy.model, session.config.paths)
+    engine, request = make_request(session.config.judge, session.config.policy, role, Options(**given))
     found = find_endpoint(session.config.paths, engine, request, session.say)
     if found is not None:
         session.say(f"a {role} server answers at {found.base_url} already; nothing to start")
@@ -236,7 +240,7 @@ def status(session: Session) -> None:
     """
     from flows.ops.serving import list_servers
 
-    servers = list_servers(session.config)
+    servers = list_servers(session.config.paths.serve, session.config.judge, session.config.policy)
     broken = any(server["state"] in ("failed", "killed") for server in servers)
     session.finish({"servers": servers}, "\n".join(map(_line, servers)), negative=broken)
 

@@ -35,7 +35,7 @@ def run(session: Session, flow: str, here: bool, live: bool) -> None:
         session.override(environment="planner")
     result = session.run(flow, here, live)
     negative = result.get("decision") == "reject" or result.get("state") == "regressed"
-    session.finish(result, render_result(result, session.config), negative)
+    session.finish(result, render_result(result, session.config.paths, session.config.decision), negative)
 
 
 @command(cli, "reindex")
@@ -171,7 +171,7 @@ def doctor(session: Session, fix: bool, strict: bool) -> None:
     facts = look(session.config)
     findings, done = examine(facts), list[str]()
     if fix:
-        done = remove_leftovers(facts, session.config)
+        done = remove_leftovers(facts, session.config.paths, session.config.tracking)
         findings = examine(look(session.config))
     failing = ("error", "warning") if strict else ("error",)
     wrong = any(finding.severity in failing for finding in findings)
@@ -190,7 +190,7 @@ def reconcile(session: Session) -> None:
     with prefect_api(session.config.paths):
         from flows.reconcile import reconcile_here
 
-        fixed = reconcile_here(session.config)
+        fixed = reconcile_here(session.config.paths, session.config.tracking)
     text = "\n".join(item.describe() for item in fixed) or "all run states are correct"
     session.finish({"fixed": [asdict(item) for item in fixed]}, text)
 
@@ -205,14 +205,14 @@ def housekeeping(session: Session, deed: bool, older_than: float, keep_versions:
     Covers checkpoints, corpora, indexes, evaluations, trainings, traces and runs. It keeps what a champion (any alias), CURRENT, a live run
     or the configuration needs, with everything these were made from.
     """
-    from tasks.housekeeping import Rules, carry_out, plan
+    from tasks.housekeeping import Housekeeping, Rules
 
-    rules = Rules(older_than, keep_versions)
+    work = Housekeeping(session.config, Rules(older_than, keep_versions))
     if deed:
-        items, failed = carry_out(session.config, rules)
+        items, failed = work.carry_out()
         kept = {}
     else:
-        planned = plan(session.config, rules)
+        planned = work.plan()
         items, failed, kept = list(planned.items), [], planned.used
     result = {"applied": deed, "items": [asdict(item) for item in items], "failed": failed, "in_use": kept}
     session.finish(

@@ -8,7 +8,7 @@ import click
 from flows.cli.session import FOLDER, Session, cli, command, option
 
 if TYPE_CHECKING:
-    from slmsearch.config import RunConfig
+    from slmsearch.config import PathsConfig
     from slmsearch.episodes.episode import Episode
 
 
@@ -30,9 +30,9 @@ def sft(session: Session, out: Path) -> None:
     from flows.cli.commands.learning import taught
     from slmsearch.environments.registry import environment_of
 
-    session.override(environment="planner")
+    session.override(environment="planner", policy__adapter="null")
     config = session.config
-    taught(session, config.changed({"policy.adapter": None}), environment_of(config).teaching(config).start_sources(), out)
+    taught(session, environment_of(config).teaching(config).start_sources(), out)
 
 
 @cli.group()
@@ -63,7 +63,7 @@ def export_merge(session: Session, adapter_path: Path, out: Path, dtype: str, mo
     """
     from slmsearch.training.export import MAX_DIFFERENCE, merge
 
-    card = make_card(adapter_path, out.name, session.config, model_card, merged=True)
+    card = make_card(adapter_path, out.name, session.config.paths, model_card, merged=True)
     merged = merge(adapter_path, out, dtype=dtype, card=card)
     text = f"{merged.directory}: max |difference of log-probabilities| {merged.difference:.2g} (limit {MAX_DIFFERENCE:g}, float32)"
     session.finish({"model": str(merged.directory), "base_model": merged.base_model, "max_difference": merged.difference}, text)
@@ -90,7 +90,7 @@ def export_push(
     from slmsearch.training.export import collect_adapter, list_files, merge, push
 
     environment, private, dry_run = read_environment(), flags["private"], flags["dry_run"]
-    card = make_card(adapter_path, repo_name.rpartition("/")[2], session.config, model_card, flags["merged"])
+    card = make_card(adapter_path, repo_name.rpartition("/")[2], session.config.paths, model_card, flags["merged"])
     with tempfile.TemporaryDirectory() as folder:
         directory = local_save_path or Path(folder) / "model"
         if flags["merged"]:
@@ -158,12 +158,12 @@ def transcribe(episode: "Episode") -> str:
     return "\n".join(lines)
 
 
-def make_card(adapter: Path, name: str, config: "RunConfig", own: Path | None, merged: bool) -> str:
+def make_card(adapter: Path, name: str, paths: "PathsConfig", own: Path | None, merged: bool) -> str:
     """Return the user's model card, or one written from the run that trained this adapter."""
     from slmsearch.training.export import find_base, find_run, write_card
 
     base = find_base(adapter)
     if own is not None:
         return own.read_text(encoding="utf-8")
-    run = find_run(adapter, sorted(Path(config.paths.mlruns_dir).glob("latest*.json")))
+    run = find_run(adapter, sorted(Path(paths.mlruns_dir).glob("latest*.json")))
     return write_card(name, base, run, merged)
