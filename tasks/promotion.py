@@ -64,7 +64,7 @@ class Champion:
     def find_base(self, model: str) -> str | None:
         """Return the base of the adapter: a model, or the supervised start that began with it; None if it was trained on another model."""
         base = self.tags.get(BASE_MODEL, "")
-        if read_start(base).get("start") == model:
+        if read_start(base) == model:
             model = base
         return model if self.tags.get("slmsearch.base_hash", "") == model_hash(model) else None
 

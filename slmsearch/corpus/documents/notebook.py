@@ -5,9 +5,10 @@ Pictures and interactive output are dropped; a long output is cut.
 
 import json
 import re
+from collections.abc import Sequence
 from typing import Any
 
-from slmsearch.corpus.documents.dialects import Dropped
+from slmsearch.corpus.documents.document import Document
 from slmsearch.corpus.documents.front_matter import split_front_matter
 from slmsearch.corpus.documents.markdown import read_markdown
 from slmsearch.corpus.documents.skipped import NotTakenError, Reason
@@ -18,12 +19,8 @@ MAX_OUTPUT_CHARS = 1500
 _COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
-def notebook_to_markdown(text: str) -> tuple[str, str, dict[str, Any], list[Dropped]]:
-    """Convert a notebook of nbformat 4.
-
-    Returns:
-        The title from its metadata or the front matter in its first cell, empty if they hold none; its Markdown; further metadata of the
-        front matter; and dropped parts: kind and text.
+def notebook_to_markdown(text: str) -> Document:
+    """Convert a notebook of nbformat 4; front matter in its first cell gives metadata, and the title if the notebook has none.
 
     Raises:
         NotTakenError: the file is no such notebook.
@@ -33,19 +30,19 @@ def notebook_to_markdown(text: str) -> tuple[str, str, dict[str, Any], list[Drop
         cells, metadata = notebook["cells"], notebook.get("metadata", {})
         language = str(metadata.get("language_info", {}).get("name", ""))
         front = split_front_matter(_joined(cells[0]["source"]) if cells and cells[0]["cell_type"] in ("raw", "markdown") else "")
-        dropped: list[Dropped] = []
+        dropped: list[Sequence[str]] = []
         parts = [part for cell in cells for part in _cell(cell, language if language.isalnum() else "", dropped)]
-        return one_line(str(metadata.get("title") or front.title)), "\n\n".join(parts), front.metadata, dropped
+        return Document(one_line(str(metadata.get("title") or front.title)), "\n\n".join(parts), front.metadata, dropped)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise NotTakenError(Reason.BROKEN, f"it is no notebook of nbformat 4 ({type(error).__name__}: {error})") from error
 
 
-def _cell(cell: dict[str, Any], language: str, dropped: list[Dropped]) -> list[str]:
+def _cell(cell: dict[str, Any], language: str, dropped: list[Sequence[str]]) -> list[str]:
     source = _joined(cell["source"]).strip("\n")
     if cell["cell_type"] != "code":
-        read = read_markdown(source) if cell["cell_type"] == "markdown" else ("", "", {}, [])
-        dropped += read[3]
-        return [read[1]] if read[1].strip() else []
+        read = read_markdown(source) if cell["cell_type"] == "markdown" else Document("", "")
+        dropped += read.dropped
+        return [read.content] if read.content.strip() else []
     printed = "\n".join(filter(None, (_printed(output).strip("\n") for output in cell.get("outputs", []))))
     if len(printed) > MAX_OUTPUT_CHARS:
         printed = f"{printed[:MAX_OUTPUT_CHARS]}\n..."

@@ -3,7 +3,6 @@
 import io
 import re
 import zipfile
-from typing import Any
 
 from lxml import etree
 
@@ -52,7 +51,7 @@ def parse_xml(data: bytes) -> etree._Element:
     return etree.fromstring(data, etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False, remove_comments=True))
 
 
-def read_properties(archive: zipfile.ZipFile) -> tuple[str, dict[str, Any]]:
+def read_properties(archive: zipfile.ZipFile) -> tuple[str, dict[str, object]]:
     """Return the title in a package's properties, empty where there is none, and what else they say: author, date, tags."""
     found: dict[str, str] = {}
     if "docProps/core.xml" in archive.namelist():

@@ -6,9 +6,9 @@ which every site has, leave their text.
 
 import re
 import textwrap
-from typing import Any
 
 from slmsearch.corpus.documents.dialects import SHOWN_CHARS, Dropped, Include
+from slmsearch.corpus.documents.document import Document
 from slmsearch.corpus.documents.front_matter import split_fields
 from slmsearch.corpus.documents.rst_tables import read_csv, read_list, read_table
 from slmsearch.corpus.documents.tables import grid_to_markdown
@@ -65,15 +65,12 @@ PROSE = {"ref", "doc", "term", "abbr", "title", "title-reference", "emphasis", "
 """Roles whose text is not code."""
 
 
-def read_rst(text: str, include: Include) -> tuple[str, str, dict[str, Any], list[Dropped]]:
+def read_rst(text: str, include: Include) -> Document:
     """Read a document.
 
     Args:
         text: text of the file.
         include: returns the text of an included file.
-
-    Returns:
-        The title from the fields in its head, its text as Markdown, metadata, and dropped parts: kind and text.
     """
     fields = split_fields(text)
     dropped: list[Dropped] = []
@@ -86,7 +83,7 @@ def read_rst(text: str, include: Include) -> tuple[str, str, dict[str, Any], lis
         whole = _TO_LABEL.sub(lambda role: titles.get(role[1].casefold(), role[0]), whole)
     reader = _Reader(dropped)
     content = _BLANK_LINES.sub("\n\n", "\n".join(reader.convert(_without_docinfo(whole.split("\n"), fields.metadata)))).strip("\n")
-    return _inline(fields.title).replace("`", ""), content, fields.metadata, dropped
+    return Document(_inline(fields.title).replace("`", ""), content, fields.metadata, dropped)
 
 
 def _with_included(text: str, include: Include, dropped: list[Dropped]) -> str:
@@ -105,7 +102,7 @@ def _with_included(text: str, include: Include, dropped: list[Dropped]) -> str:
     return _INCLUDE.sub(included, text)
 
 
-def _without_docinfo(lines: list[str], metadata: dict[str, Any]) -> list[str]:
+def _without_docinfo(lines: list[str], metadata: dict[str, object]) -> list[str]:
     """Move the fields of a document's head (`:date: 2024-01-01`) to metadata; they come first or directly under its title."""
     start = next((number for number, line in enumerate(lines) if _OPTION.match(line) and not line[:1].isspace()), None)
     if start is None or sum(1 for line in lines[:start] if line.strip() and not _COMMENT.match(line)) > 3:

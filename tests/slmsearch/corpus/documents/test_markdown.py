@@ -147,7 +147,7 @@ def test_what_a_tongue_adds_becomes_plain(text: str, wanted: str) -> None:
 def test_mdx_loses_its_code_and_keeps_its_text() -> None:
     head = "import Tabs from '@theme/Tabs';\nexport const x = 1;\n\n# Mill\n\n"
     text = f"{head}<Tabs>\n<TabItem value='l' label='Linux'>\n\nPort 4410.\n\n</TabItem>\n</Tabs>\n"
-    _, found, _, dropped = read_markdown(text, None, True)
+    _, found, _, dropped, _ = read_markdown(text, None, True)
     assert found == "# Mill\n\nLinux:\n\nPort 4410."
     assert dropped == [("module", "import Tabs from '@theme/Tabs';"), ("module", "export const x = 1;")]
 

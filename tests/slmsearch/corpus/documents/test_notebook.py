@@ -74,5 +74,5 @@ def test_anything_is_read_or_refused(value: object):
 
 def test_front_matter_gives_the_title_and_headings_are_those_of_markdown():
     raw = {"cell_type": "raw", "source": "---\ntitle: Tides\ndate: 2024-03-01\n---"}
-    title, text, metadata, _ = notebook_to_markdown(notebook(raw, {"cell_type": "markdown", "source": "Ebb\n===\n\n#tag"}))
+    title, text, metadata, *_ = notebook_to_markdown(notebook(raw, {"cell_type": "markdown", "source": "Ebb\n===\n\n#tag"}))
     assert (title, text, metadata) == ("Tides", "# Ebb\n\n\\#tag", {"date": "2024-03-01"})

@@ -136,17 +136,17 @@ def test_single_parts(text: str, wanted: str):
 
 
 def test_fields_of_the_head_give_title_and_metadata():
-    title, text, metadata, _ = read_rst("PEP: 8\nTitle: Style of ``mills``\nAuthor: Ann\n\nWheel\n=====\n\ntext", lambda _: None)
+    title, text, metadata, *_ = read_rst("PEP: 8\nTitle: Style of ``mills``\nAuthor: Ann\n\nWheel\n=====\n\ntext", lambda _: None)
     assert (title, text) == ("Style of mills", "PEP 8\n\n# Wheel\n\ntext")
     assert metadata == {"author": "Ann", "number": "PEP 8"}
-    _, text, metadata, _ = read_rst("Mill\n====\n\n:date: 2024-01-02\n:author: Ann\n\ntext", lambda _: None)
+    _, text, metadata, *_ = read_rst("Mill\n====\n\n:date: 2024-01-02\n:author: Ann\n\ntext", lambda _: None)
     assert (text, metadata) == ("# Mill\n\ntext", {"date": "2024-01-02", "author": "Ann"})
 
 
 def test_what_is_included_is_read_and_what_is_not_there_is_named():
     files = {"part.txt": "Wheel\n-----\n\nIt turns.", "a.py": "x = 1"}
     text = "Mill\n====\n\n.. include:: part.txt\n\n.. literalinclude:: a.py\n   :language: python\n\n.. include:: gone.txt\n\nend"
-    _, found, _, dropped = read_rst(text, files.get)
+    _, found, _, dropped, _ = read_rst(text, files.get)
     assert found == "# Mill\n\n## Wheel\n\nIt turns.\n\n```\nx = 1\n```\n\nend"
     assert dropped == [("include", ".. include:: gone.txt")]
 
