@@ -34,7 +34,7 @@ def serve_searcher(config: RunConfig, say: Say, policy: str | None, host: str, p
     Args:
         config: settings of the service.
         say: receives lines about the start.
-        policy: a name as `find_policy` takes it.
+        policy: a name as `choose_searcher_policy` takes it.
         host: address to listen on.
         port: port to listen on.
         on_ready: receives the address and the version when the policy is loaded.
