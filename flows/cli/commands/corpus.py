@@ -126,7 +126,7 @@ def index_list(session: Session) -> None:
 @option("--ranking", choices=["hybrid", "dense", "lexical"], help="Ranking; default: retrieval.ranking.")
 @click.option("--within", default="", help="Only pages whose id begins with this, such as `guides/`.")
 def search(session: Session, query: str, top_k: int | None, key: str | None, ranking: str | None, within: str) -> None:
-    """Search the index as the agent's first tool does."""
+    """Search the index as the searcher's first tool does."""
     from slmsearch.retrieval.search import open_index
 
     session.override(retrieval__top_k=top_k, retrieval__ranking=ranking)
