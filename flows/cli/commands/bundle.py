@@ -26,9 +26,9 @@ def bundle() -> None:
 
 
 @bundle.command("write", cls=SettingsCommand)
-@click.option("--target", type=FILE, required=True, help="File: a line `python 3.12`, then what `pip freeze` prints there.")
+@click.option("--target", type=FILE, required=True, help="The other machine: a line `python 3.12`, then its `pip freeze`.")
 @click.option("--out", type=FOLDER, required=True, help="Folder to write; it must not exist or be empty.")
-@click.option("--max-mb", type=click.IntRange(min=1), metavar="MB", help="Pack archives of at most so many megabytes.")
+@click.option("--max-mb", type=click.IntRange(min=1), metavar="MB", help="Pack archives of at most this many megabytes.")
 @click.pass_obj
 def write(session: Session, target: Path, out: Path, max_mb: int | None) -> None:
     """Write a bundle: wheels, models, texts, settings, run.sh.

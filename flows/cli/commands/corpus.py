@@ -123,10 +123,10 @@ def index_list(session: Session) -> None:
 @click.argument("query")
 @click.option("--top-k", type=click.IntRange(1, 50), help="Pages to show.")
 @click.option("--index", "key", help="Index version; default: that of the configured corpus, else the current one.")
-@option("--ranking", choices=["hybrid", "dense", "lexical"], help="Default: retrieval.ranking.")
-@click.option("--within", default="", help="Only pages whose id begins so, as `guides/`.")
+@option("--ranking", choices=["hybrid", "dense", "lexical"], help="Ranking; default: retrieval.ranking.")
+@click.option("--within", default="", help="Only pages whose id begins with this, such as `guides/`.")
 def search(session: Session, query: str, top_k: int | None, key: str | None, ranking: str | None, within: str) -> None:
-    """Search the index as the agent's first tool does."""
+    """Search the index as the searcher's first tool does."""
     from slmsearch.retrieval.search import open_index
 
     session.override(retrieval__top_k=top_k, retrieval__ranking=ranking)
@@ -203,7 +203,7 @@ def _configured_index(session: Session) -> str:
 
 @command(index, "verify")
 @click.argument("keys", nargs=-1)
-@click.option("--all", "every", is_flag=True, help="All versions; default: the current one.")
+@click.option("--all", "every", is_flag=True, help="Check all versions; default: the current one.")
 def verify(session: Session, keys: tuple[str, ...], every: bool) -> None:
     """Check the files and the graph of index versions.
 

@@ -72,14 +72,15 @@ def look_at_documents(session: Session, most: int | None = None) -> "tuple[list[
 @command(cli, "questions")
 @click.option("--from-corpus", is_flag=True, required=True, help="Make them from the configured pages, the only source yet.")
 @click.option("--out", type=FILE, required=True, help="JSON lines file to write.")
-@click.option("--limit", type=click.IntRange(min=0), default=0, help="Questions at most; 0 makes all.")
-@option("--two-hop", type=click.IntRange(min=0), default=0, help="Further questions over two pages, one naming the other; maximum.")
-@option("--seed", type=int, default=0, help="Another one takes other sentences and gaps.")
+@click.option("--limit", type=click.IntRange(min=0), default=0, help="Most questions to write; 0 writes all.")
+@option("--two-hop", type=click.IntRange(min=0), default=0, help="Most further questions over two pages, one of which names the other.")
+@option("--seed", type=int, default=0, help="Another seed takes other sentences and gaps.")
 def questions(session: Session, from_corpus: bool, out: Path, limit: int, two_hop: int, seed: int) -> None:
     """Write questions about your own pages.
 
-    They are for training and measuring. Templates and gaps need no model. If judge.kind is ollama or openai, that model also writes some.
-    The command keeps a question if the index finds its section and the section holds its answer. Exit code 1 if the result is not valid.
+    The questions are for training and measuring. Those from templates and sentences with a gap need no model; if judge.kind is ollama or
+    openai, that model also writes some. The command keeps a question if the index finds its section and the section holds its answer.
+    Exit code 1 if the result is not valid.
     """
     from flows.cli.commands.corpus import checked_corpus, render_findings
     from slmsearch.artifacts.files import replace_text

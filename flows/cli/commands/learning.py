@@ -184,8 +184,8 @@ def find_rows(session: Session, name: str) -> Path:
     choices=["demonstrations", "gold", "own"],
     default=["demonstrations"],
     multiple=True,
-    help="Episodes: of generated worlds, by the gold sections of the corpus' questions, or right ones of the model's own. Given several "
-    "times, they are mixed; `gold` after `own` shows what the model never got right.",
+    help="Examples: episodes of generated worlds, episodes along the gold sections of the corpus, or the model's own right episodes. "
+    "Repeat the option to mix them; `gold` after `own` holds only questions that the model never got right.",
 )
 @click.option("--out", type=FOLDER, required=True, help="Model directory to write.")
 def sft(session: Session, sources: tuple[str, ...], out: Path) -> None:

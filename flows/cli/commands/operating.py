@@ -112,11 +112,11 @@ SHOWN = 3
 
 
 @command(ops, "deploy")
-@option("--pool-type", choices=["process", "docker", "kubernetes"], default="process", help="What runs flows, for a new pool.")
+@option("--pool-type", choices=["process", "docker", "kubernetes"], default="process", help="Kind of a new pool: what runs its flows.")
 @click.option(
     "--base-job-template",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="JSON of how the pool starts a flow run, such as deployments/kubernetes/base-job-template.json.",
+    help="JSON that says how the pool starts a flow run, such as deployments/kubernetes/base-job-template.json.",
 )
 def deploy(session: Session, pool_type: str, base_job_template: Path | None) -> None:
     """Create pool, limits and deployments in Prefect.
@@ -135,7 +135,7 @@ def deploy(session: Session, pool_type: str, base_job_template: Path | None) -> 
 
 
 @command(ops, "worker", endless=True)
-@click.option("--name", help="Name in the pool; the machine's by default.")
+@click.option("--name", help="Name in the pool; default: the machine's name.")
 @option("--limit", type=click.IntRange(0), default=0, help="Flow runs at a time; 0 takes any number.")
 @click.option("--check", is_flag=True, help="Only report whether the worker of this name is alive.")
 def worker(session: Session, name: str | None, limit: int, check: bool) -> None:
@@ -157,7 +157,7 @@ def worker(session: Session, name: str | None, limit: int, check: bool) -> None:
 
 
 @command(ops, "doctor")
-@click.option("--fix", is_flag=True, help="Do what is safe: nothing is lost by it.")
+@click.option("--fix", is_flag=True, help="Apply the remedies that lose nothing.")
 @click.option("--strict", is_flag=True, help="Fail on warnings, too.")
 def doctor(session: Session, fix: bool, strict: bool) -> None:
     """Find problems of the installation and their remedies.
@@ -196,9 +196,9 @@ def reconcile(session: Session) -> None:
 
 
 @command(ops, "housekeeping")
-@click.option("--apply", "deed", is_flag=True, help="Take it away; without this it is only said.")
-@option("--older-than", type=click.FloatRange(min=0), default=14.0, help="Days that must have passed since.")
-@option("--keep-versions", type=click.IntRange(0), default=3, help="Newest versions of each model that stay.")
+@click.option("--apply", "deed", is_flag=True, help="Delete the data; without this option they are only listed.")
+@option("--older-than", type=click.FloatRange(min=0), default=14.0, help="Smallest age in days; newer data stay.")
+@option("--keep-versions", type=click.IntRange(0), default=3, help="Number of newest versions of each model that stay.")
 def housekeeping(session: Session, deed: bool, older_than: float, keep_versions: int) -> None:
     """List data that nothing needs; --apply deletes it.
 

@@ -47,14 +47,14 @@ _adapter = click.option(
     help="Directory of the trained adapter.",
 )
 _card = click.option(
-    "--model-card", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Your own card; default: made here."
+    "--model-card", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Model card to use; default: a generated one."
 )
 
 
 @command(export, "merge")
 @_adapter
 @click.option("--local-save-path", "out", type=FOLDER, required=True, help="Directory to write.")
-@option("--dtype", choices=["float32", "bfloat16", "float16"], default="float32", help="Of the weights.")
+@option("--dtype", choices=["float32", "bfloat16", "float16"], default="float32", help="Type of the written weights.")
 @_card
 def export_merge(session: Session, adapter_path: Path, out: Path, dtype: str, model_card: Path | None) -> None:
     """Merge an adapter into its base and save the model.
@@ -74,7 +74,7 @@ def export_merge(session: Session, adapter_path: Path, out: Path, dtype: str, mo
 @click.option("--repo-name", required=True, help="owner/name on the Hub.")
 @click.option("--private", is_flag=True, help="Make the repository private.")
 @click.option("--merged", is_flag=True, help="Send whole weights instead of the adapter.")
-@click.option("--local-save-path", type=FOLDER, help="Keep here what is sent.")
+@click.option("--local-save-path", type=FOLDER, help="Directory that keeps a copy of the sent files.")
 @click.option("--dry-run", is_flag=True, help="Show what would be sent; nothing leaves this machine.")
 @_card
 def export_push(
@@ -116,13 +116,13 @@ def export_push(
 @click.option("--lora-adapter", help="Name under which the server has the adapter.")
 @click.option("--model", help="Name of the model; default: the first that the server lists.")
 @click.option("--max-tokens", type=click.IntRange(min=1), help="Tokens of a message; default: the configured limit.")
-@option("--temperature", type=click.FloatRange(min=0), default=0.0)
+@option("--temperature", type=click.FloatRange(min=0), default=0.0, help="0 is greedy.")
 def infer(
     session: Session, questions: tuple[str, ...], environment: str | None, max_tokens: int | None, temperature: float, **server: str
 ) -> None:
-    """Ask a served model one question.
+    """Ask a served model questions.
 
-    It plans and the configured worker solves, or it searches the configured corpus.
+    The model plans and the configured worker solves, or the model searches the configured corpus.
     """
     from pydantic import SecretStr
 

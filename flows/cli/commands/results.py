@@ -34,8 +34,8 @@ MAX_CHARS = 70
 
 @command(cli, "report")
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...")
-@click.option("--output", type=FILE, help="Default: reports/<run>.html in the MLflow directory.")
-@click.option("--episodes", type=click.IntRange(min=0), help="Episodes that can be browsed at most; default 1000.")
+@click.option("--output", type=FILE, help="File to write; default: reports/<run>.html in the MLflow directory.")
+@click.option("--episodes", type=click.IntRange(min=0), help="Most episodes to show in the page; default: 1000.")
 @click.option("--figure", type=FILE, metavar="FILE.png", help="Draw the training curves instead, as .png or .svg.")
 def report(session: Session, runs: tuple[str, ...], output: Path | None, episodes: int | None, figure: Path | None) -> None:
     """Make one page of a run, or of several side by side.
@@ -62,7 +62,7 @@ def report(session: Session, runs: tuple[str, ...], output: Path | None, episode
 
 @command(cli, "lineage")
 @click.argument("target")
-@click.option("--verify", "again", is_flag=True, help="Hash all stored content again, name changes; exit code 1 if any.")
+@click.option("--verify", "again", is_flag=True, help="Hash stored content again and list changes; exit code 1 if any.")
 def lineage(session: Session, target: str, again: bool) -> None:
     """Show the recorded inputs and outputs of TARGET.
 
@@ -176,7 +176,7 @@ def rollback(session: Session, reason: str) -> None:
 
 
 @command(cli, "nights")
-@click.option("--accept", metavar="NIGHT", help="Accept a regressed night, by its name or beginning, as reference.")
+@click.option("--accept", metavar="NIGHT", help="Accept a regressed night, by the beginning of its name, as reference.")
 @click.option("--reason", help="Why; recorded with the night.")
 def nights(session: Session, accept: str | None, reason: str | None) -> None:
     """List the nightly evaluations, newest first.

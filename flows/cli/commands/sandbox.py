@@ -54,12 +54,12 @@ def down(session: Session) -> None:
 
 
 @command(sandbox, "test")
-@click.option("--only", "parts", type=click.Choice(PARTS), multiple=True, help="Default: all three.")
+@click.option("--only", "parts", type=click.Choice(PARTS), multiple=True, help="Checks to run; repeatable; default: all three.")
 def test(session: Session, parts: tuple[str, ...]) -> None:
     """Test the sandbox's isolation, tools and embedder.
 
-    Tries every escape, also without the layers that stop it, where it must succeed; then checks tools and embedder through a live server.
-    Exit code 1 if a check fails.
+    Tries every escape with all isolation layers, which must stop it, and without the layers that do, where it must succeed. Then checks
+    tools and embedder through a live server. Exit code 1 if a check fails.
     """
     result: dict[str, object] = {}
     texts, passed = [], True
