@@ -12,7 +12,7 @@ from packaging.requirements import Requirement
 from tests.root import ROOT
 
 PAGE = (ROOT / "docs" / "core.md").read_text(encoding="utf-8")
-MODULES = [f"slmsearch.{path.replace('/', '.')}" for path in re.findall(r"`(?!flows/)([a-z_]+(?:/[a-z_]+)+)\.py`", PAGE)]
+MODULES = [f"slmsearch.{path.replace('/', '.')}" for path in re.findall(r"`(?!flows/|tests/)([a-z_]+(?:/[a-z_]+)+)\.py`", PAGE)]
 PACKAGES = re.findall(r"[\w-]+", re.findall(r"^pip install -c constraints\.txt ((?:.*\\\n)*.*)$", PAGE, re.MULTILINE)[0])
 """Arguments of the command that installs the packages of the core."""
 
