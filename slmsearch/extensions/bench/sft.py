@@ -56,8 +56,8 @@ def run_sft(config: RunConfig, runs: int, say: Say) -> Result:
     episodes = _encode_episodes(config)
     tokens, labels = sum(len(ids) for ids, _ in episodes), [label for _, labels in episodes for label in labels]
     policy, lora = config.policy, config.train.lora
-    sides = (partial(_start_ours, config.sft, policy, lora), partial(_start_peer, policy, lora))
-    starts = {name: partial(start, episodes, runs + 1) for name, start in zip(SIDES, sides, strict=True)}
+    both = (partial(_start_ours, config.sft, policy, lora), partial(_start_peer, policy, lora))
+    starts = {name: partial(start, episodes, runs + 1) for name, start in zip(SIDES, both, strict=True)}
     with ExitStack() as stack:
         sides = {name: stack.enter_context(closing(_Side(name, start))) for name, start in starts.items()}
         for side in sides.values():
