@@ -1,4 +1,4 @@
-"""The core of docs/core.md plays, learns and measures with the packages that the page lists, and without all others."""
+"""The modules of docs/core.md play, learn and measure with the packages that the page lists, and without all others."""
 
 import re
 import subprocess
