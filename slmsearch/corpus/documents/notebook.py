@@ -16,9 +16,9 @@ from slmsearch.corpus.documents.text import fenced, one_line
 
 MAX_OUTPUT_CHARS = 1500
 """Number of characters kept of a cell's output."""
+_COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _NAMED = ("image/", "application/vnd.jupyter.widget-view")
 """Types of outputs whose text is only a name: pictures and widgets."""
-_COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
 def notebook_to_markdown(text: str) -> Document:
@@ -45,9 +45,7 @@ def _cell(cell: dict[str, Any], language: str, dropped: list[Sequence[str]]) -> 
         read = read_markdown(source) if cell["cell_type"] == "markdown" else Document("", "")
         dropped += read.dropped
         return [read.content] if read.content.strip() else []
-    printed = "
-".join(filter(None, (_COLOUR.sub("", _printed(output)).strip("
-") for output in cell.get("outputs", []))))
+    printed = "\n".join(filter(None, (_COLOUR.sub("", _printed(output)).strip("\n") for output in cell.get("outputs", []))))
     if len(printed) > MAX_OUTPUT_CHARS:
         printed = f"{printed[:MAX_OUTPUT_CHARS]}\n..."
     return [fenced(code, info) for code, info in ((source, language), (printed, "")) if code.strip()]
