@@ -6,9 +6,9 @@ from slmsearch import PolicySpec, RunConfig, SearcherEnvironment, compare, evalu
 from slmsearch.corpus.store import load_questions
 
 config = RunConfig().changed({"corpus.world.pages": 40, "paths.data_dir": str(Path("data").resolve())})
-digest = SearcherEnvironment.data.build(config, config.paths.corpora)
+digest = SearcherEnvironment.data(config).build(config.paths.corpora)
 questions = load_questions(config.paths.corpora, digest)["train"][:50]
-environment = SearcherEnvironment.open(config, digest)
+environment = SearcherEnvironment(config).open(digest)
 rows = {name: evaluate_policy(questions, environment, PolicySpec(name, None)).rows for name in ("random", "retrieve-then-answer")}
 found = compare(rows["random"], rows["retrieve-then-answer"], config.decision)
 print(f"random {found.before:.2f}, one search {found.after:.2f}: {found.decision}, {found.reason}")

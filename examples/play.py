@@ -14,8 +14,8 @@ config = RunConfig().changed(
         "paths.data_dir": str(Path("data").resolve()),
     }
 )
-digest = SearcherEnvironment.data.build(config, config.paths.corpora)
-environment = SearcherEnvironment.open(config, digest)
+digest = SearcherEnvironment.data(config).build(config.paths.corpora)
+environment = SearcherEnvironment(config).open(digest)
 questions = load_questions(config.paths.corpora, digest)["train"][:3]
 episodes = environment.play(questions, make_sampler(config.policy), Sampling())
 for question, episode, row in zip(questions, episodes, environment.grade(questions, episodes), strict=True):

@@ -59,7 +59,7 @@ def _is_outage(_task: Task[..., Any], _run: TaskRun, state: State[Any]) -> bool:
 
 def touches_network(config: RunConfig) -> bool:
     """Return whether playing and judging an episode uses a server."""
-    return config.judge.kind != "exact" or config.policy.base_url is not None or any(environment_of(config).data.servers(config).values())
+    return config.judge.kind != "exact" or config.policy.base_url is not None or any(environment_of(config).data(config).servers().values())
 
 
 def fresh(task: Task[P, R], is_there: bool) -> Task[P, R]:

@@ -55,14 +55,14 @@ def load_corpus_task(config: RunConfig) -> Report:
     """Materialise or find questions, splits and pages; return the digest, and the skipped files of a folder as findings."""
     skipped: list[Skipped] = []
     with Progress("corpus", "files") as progress:
-        digest = environment_of(config).data.build(config, config.paths.corpora, skipped, progress)
+        digest = environment_of(config).data(config).build(config.paths.corpora, skipped, progress)
     return {"digest": digest, "findings": [cast("FoundRow", asdict(finding)) for finding in find_skipped(skipped)]}
 
 
 @task(name="validate", **cached("config"))
 def validate_task(digest: str, data_dir: str, code: str, config: RunConfig) -> Report:
     """Check the data and return the findings; the key of the stored result has the paths of the data and the code that checks."""
-    return cast("Report", environment_of(config).data.check(config.paths.corpora, digest))
+    return cast("Report", environment_of(config).data(config).check(config.paths.corpora, digest))
 
 
 @task(name="build-index", **cached("digest", "config", "current"))

@@ -110,6 +110,11 @@ def store_corpus(
     return digest
 
 
+def store_questions(config: CorpusConfig, corpora_dir: Path, load: Callable[[], list[Question]], parts: Mapping[str, object] | None) -> str:
+    """Materialise questions without pages and return their digest; see `store_corpus`."""
+    return store_corpus(config, corpora_dir, lambda: Source([], load()), parts)
+
+
 def load_questions(corpora_dir: Path, digest: str) -> dict[str, list[Question]]:
     """Load the questions of a materialised corpus by split, each in corpus order; every split is present, even if empty.
 

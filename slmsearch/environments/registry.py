@@ -16,13 +16,13 @@ BUILT_IN = {
 """The registry: name -> module and class. Any other environment is named by its module and class."""
 
 
-def environment_of(config: RunConfig) -> type[Environment]:
-    """Find the configured environment.
+def environment_of(config: RunConfig) -> Environment:
+    """Make the configured environment, whose resources are not open yet.
 
     Raises:
         ConfigError: no environment has that name.
     """
-    return find_environment(config.environment)
+    return find_environment(config.environment)(config)
 
 
 @cache

@@ -1,6 +1,7 @@
 """Controls of an environment: policies and questions that a trained policy is compared with."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import ClassVar, Generic, TypeVar
 
 from slmsearch.config import RunConfig
@@ -12,9 +13,11 @@ Opened = TypeVar("Opened")
 """Type of the opened environment."""
 
 
+@dataclass(frozen=True)
 class Controls(Generic[Opened]):
-    """Comparisons of an environment; by default only the untrained policy."""
+    """Comparisons of a run's environment; by default only the untrained policy."""
 
+    config: RunConfig
     baselines: ClassVar[tuple[str, ...]] = ()
     """Names of policies without a model."""
     reference: ClassVar[str] = ""
@@ -26,7 +29,7 @@ class Controls(Generic[Opened]):
     reward_kind: ClassVar[str] = ""
     """Setting that selects a control's reward; its value `task` is the real reward. Empty: there is no such control."""
 
-    def evaluated(self, config: RunConfig) -> tuple[str, ...]:
+    def evaluated(self) -> tuple[str, ...]:
         """Return the names of the policies that are evaluated beside the trained one."""
         return self.baselines
 
@@ -35,7 +38,7 @@ class Controls(Generic[Opened]):
 
         Args:
             environment: plays the questions.
-            name: of the policy.
+            name: name of the policy.
             questions: to be played.
             written: question id -> first message in the evaluation that a derived control is made from.
 
@@ -52,6 +55,6 @@ class Controls(Generic[Opened]):
         """
         raise ConfigError("this environment has no twins of its questions: leave evaluate.views at whole")
 
-    def has_reader(self, config: RunConfig) -> bool:
+    def has_reader(self) -> bool:
         """Return whether the policy is compared with its own model without searching: from memory, and as a reader."""
         return False

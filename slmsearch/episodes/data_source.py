@@ -1,20 +1,25 @@
 """Data of an environment: questions, and the corpus or any other source behind them."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar
 
 from slmsearch.config import CorpusConfig, RunConfig
 from slmsearch.corpus.documents.skipped import Skipped
 from slmsearch.corpus.questions import Question
-from slmsearch.corpus.sources import Source, read_questions
-from slmsearch.corpus.store import store_corpus
 from slmsearch.errors import ConfigError, TrainingError
 
+SOURCES, STORE = "slmsearch.corpus.sources", "slmsearch.corpus.store"
+"""Modules of the default data, found by name: what plays and learns needs neither readers of documents nor corpora on disk."""
 
+
+@dataclass(frozen=True)
 class DataSource:
-    """Data of an environment; by default the questions of `corpus.questions`, without pages."""
+    """Data of a run's environment; by default the questions of `corpus.questions`, without pages."""
 
+    config: RunConfig
     label: ClassVar[str] = "questions"
     """Name of the data, in one word."""
     code: ClassVar[tuple[str, ...]] = ("corpus",)
@@ -24,40 +29,35 @@ class DataSource:
     output: ClassVar[str] = ""
     """Folder in the data directory in which a finished run is laid out as one directory; empty: no such folder."""
 
-    def sources(self, config: RunConfig) -> dict[str, str | None]:
+    def sources(self) -> dict[str, str | None]:
         """Return the configured files and data sets by setting; None where data are generated."""
-        return {"corpus.questions": config.corpus.questions}
+        return {"corpus.questions": self.config.corpus.questions}
 
-    def load_questions(self, config: RunConfig) -> list[Question]:
+    def load_questions(self) -> list[Question]:
         """Load or generate the configured questions.
 
         Raises:
             CorpusError: a source is missing or broken.
             ConfigError: no questions are configured.
         """
-        if config.corpus.questions is None:
-            raise ConfigError(f"environment {config.environment} needs questions: set corpus.questions")
-        return read_questions(config.corpus.questions)
+        if self.config.corpus.questions is None:
+            raise ConfigError(f"environment {self.config.environment} needs questions: set corpus.questions")
+        questions: list[Question] = import_module(SOURCES).read_questions(self.config.corpus.questions)
+        return questions
 
-    def key_parts(self, config: RunConfig) -> Mapping[str, object] | None:
+    def key_parts(self) -> Mapping[str, object] | None:
         """Collect everything that decides the data; None if that requires loading them."""
         return None
 
-    def collect_again(self, config: CorpusConfig, recorded: Mapping[str, Any]) -> Mapping[str, object] | None:
+    @classmethod
+    def collect_again(cls, config: CorpusConfig, recorded: Mapping[str, Any]) -> Mapping[str, object] | None:
         """Collect a key's parts from recorded settings, to compare them with `recorded`; None if those are of another source."""
         return None
 
-    def build(
-        self,
-        config: RunConfig,
-        corpora_dir: Path,
-        skipped: list[Skipped] | None = None,
-        progress: Callable[[int, int], None] | None = None,
-    ) -> str:
+    def build(self, corpora_dir: Path, skipped: list[Skipped] | None = None, progress: Callable[[int, int], None] | None = None) -> str:
         """Materialise the data as a corpus, unless it exists, and return its digest.
 
         Args:
-            config: run.
             corpora_dir: directory of all corpora.
             skipped: takes the files that could not be read.
             progress: receives the number of files read, and their total.
@@ -65,26 +65,27 @@ class DataSource:
         Raises:
             CorpusError: a source is missing or broken, or the corpus cannot be written.
         """
-        source = CorpusConfig(questions=next(iter(self.sources(config).values()), None))
-        return store_corpus(source, corpora_dir, lambda: Source([], self.load_questions(config)), self.key_parts(config))
+        source = CorpusConfig(questions=next(iter(self.sources().values()), None))
+        digest: str = import_module(STORE).store_questions(source, corpora_dir, self.load_questions, self.key_parts())
+        return digest
 
     def check(self, corpora_dir: Path, digest: str) -> dict[str, object]:
         """Check a corpus; return `ok` and `findings`, each with ids."""
         return {"ok": True, "findings": []}
 
-    def describe(self, config: RunConfig) -> str:
+    def describe(self) -> str:
         """Return the source of the data: the first configured source, else the environment's name."""
-        return next((source for source in self.sources(config).values() if source), config.environment)
+        return next((source for source in self.sources().values() if source), self.config.environment)
 
-    def index_key(self, config: RunConfig, digest: str) -> str:
+    def index_key(self, digest: str) -> str:
         """Return the name of the index version of a corpus; empty without an index."""
         return ""
 
-    def fresh(self, config: RunConfig, seed: int, pages: int, questions: int) -> RunConfig:
+    def fresh(self, seed: int, pages: int, questions: int) -> RunConfig:
         """Return the configuration of unseen data for a nightly run; by default the data stay the same."""
-        return config
+        return self.config
 
-    def servers(self, config: RunConfig) -> Mapping[str, bool]:
+    def servers(self) -> Mapping[str, bool]:
         """Return prefixes of settings with addresses and secrets, except policy and judge, and whether playing uses such a server."""
         return {"planner.": False, "retrieval.": False, "sandbox.": False}
 

@@ -65,7 +65,7 @@ class BaseUser(Protocol):
 
 
 class Environment(ABC):
-    """An environment that a policy can be trained and evaluated in."""
+    """An environment that a policy can be trained and evaluated in, with the settings of a run."""
 
     name: ClassVar[str]
     """Name of the environment, and part of the names of the registered model, of files and of tags."""
@@ -73,39 +73,40 @@ class Environment(ABC):
     """Description of a trained model's skill, for its card."""
     tool_names: ClassVar[tuple[str, ...]] = ()
     """Names of the calls that an episode may hold."""
-    data: ClassVar[DataSource] = DataSource()
-    teaching: ClassVar[Teaching[Any]] = Teaching()
-    controls: ClassVar[Controls[Any]] = Controls()
+    data: ClassVar[type[DataSource]] = DataSource
+    teaching: ClassVar[type[Teaching[Any]]] = Teaching
+    controls: ClassVar[type[Controls[Any]]] = Controls
+    judge: Judge
+    """Judge of the answers; missing until the environment is open, as are the resources of its own."""
     base_user: BaseUser | None = None
     """Component that samples from the policy's base while episodes are completed; None: there is none."""
 
-    def __init__(self, config: RunConfig, judge: Judge) -> None:
-        """Bind settings and judge."""
-        self.config, self.judge, self.limits = config, judge, self.limits_of(config)
+    def __init__(self, config: RunConfig) -> None:
+        """Bind the settings of the run; no resource is opened."""
+        self.config = config
+        self.limits = self.make_limits()
 
-    @classmethod
     @abstractmethod
-    def limits_of(cls, config: RunConfig) -> Limits:
+    def make_limits(self) -> Limits:
         """Return the configured limits."""
 
-    @classmethod
     @abstractmethod
-    def opening(cls, config: RunConfig, question: str) -> list[Message]:
+    def opening(self, question: str) -> list[Message]:
         """Return the messages that open an episode, the question's text last."""
 
-    @classmethod
     @abstractmethod
-    def key_parts(cls, config: RunConfig, index_key: str) -> Mapping[str, object]:
+    def key_parts(self, index_key: str) -> Mapping[str, object]:
         """Collect everything that decides how it is played and graded; part of every evaluation and training key."""
 
-    @classmethod
-    def open(cls, config: RunConfig, digest: str | None = None, index_key: str | None = None) -> Self:
-        """Open its resources, by default the judge alone; without digest and index version these are built or looked up."""
-        return cls(config, make_judge(config.judge, config.paths.data_dir))
+    def open(self, digest: str | None = None, index_key: str | None = None) -> Self:
+        """Return a copy whose resources are open, by default the judge alone; None builds or looks up the corpus or index."""
+        opened = copy(self)
+        opened.judge = make_judge(self.config.judge, self.config.paths.data_dir)
+        return opened
 
     def play(self, questions: Sequence[Question], sampler: Sampler, sampling: Sampling) -> list[Episode]:
         """Let the policy play every question once, as far as it can alone; by default it answers in one message."""
-        prompts = [self.opening(self.config, question.question) for question in questions]
+        prompts = [self.opening(question.question) for question in questions]
         room = self.limits.max_episode_tokens
         return play_one_turn(questions, prompts, sampler, sampling, room, lambda text: (text.strip(), bool(text.strip())))
 
@@ -143,7 +144,7 @@ class Environment(ABC):
         """Return a copy with other settings, by their dotted names."""
         same = copy(self)
         same.config = self.config.changed(settings)
-        same.limits = self.limits_of(same.config)
+        same.limits = same.make_limits()
         return same
 
 

@@ -51,9 +51,11 @@ class TinyModel:
     """Settings of `sft` that replace those left at their defaults."""
 
 
+@dataclass(frozen=True)
 class Teaching(Generic[Opened]):
-    """Supervised training of an environment; by default there are no demonstrations."""
+    """Supervised training of a run's environment; by default there are no demonstrations."""
 
+    config: RunConfig
     tiny: ClassVar[TinyModel | None] = None
     """Tiny model of the environment; None: there is none."""
     seed_offset: ClassVar[int] = 0
@@ -61,45 +63,42 @@ class Teaching(Generic[Opened]):
     advice: ClassVar[str] = ""
     """Advice if no example is left; empty: to raise the first of `Limits.settings`."""
 
-    def demonstrations(self, config: RunConfig, settings: SftConfig) -> Iterator[Demonstration]:
+    def demonstrations(self, settings: SftConfig) -> Iterator[Demonstration]:
         """Demonstrate generated questions without end; `settings` have recipe, seed and sizes.
 
         Raises:
             ConfigError: the environment has no demonstrations.
         """
-        raise ConfigError(f"environment {config.environment} has no demonstrations; choose another --from")
+        raise ConfigError(f"environment {self.config.environment} has no demonstrations; choose another --from")
 
-    def examples(
-        self, config: RunConfig, source: str, wrong: Mapping[str, Episode] | None = None
-    ) -> tuple[list[Demonstration], Counter[str]]:
+    def examples(self, source: str, wrong: Mapping[str, Episode] | None = None) -> tuple[list[Demonstration], Counter[str]]:
         """Collect the demonstrations of a finite source; return them, and the number left out by reason.
 
         Args:
-            config: run.
             source: name of the source.
             wrong: question text -> the model's own episode; only these questions are shown. None: all are.
 
         Raises:
             ConfigError: the source does not exist.
         """
-        raise ConfigError(f"environment {config.environment} has no examples from {source!r}; take demonstrations or own")
+        raise ConfigError(f"environment {self.config.environment} has no examples from {source!r}; take demonstrations or own")
 
-    def settings(self, config: RunConfig, examples: int) -> SftConfig:
+    def settings(self, examples: int) -> SftConfig:
         """Return the settings of supervised training on a set of that many examples."""
-        return config.sft
+        return self.config.sft
 
-    def start_sources(self, config: RunConfig) -> tuple[str, ...]:
+    def start_sources(self) -> tuple[str, ...]:
         """Return the names of the sources of examples that a training begins with."""
         return ("demonstrations",)
 
-    def start_parts(self, config: RunConfig, digest: str) -> Mapping[str, object] | None:
+    def start_parts(self, digest: str) -> Mapping[str, object] | None:
         """Collect the environment's parts of the key of the start; None if a training begins without one."""
         return None
 
-    def train_parts(self, config: RunConfig) -> Mapping[str, object]:
+    def train_parts(self) -> Mapping[str, object]:
         """Collect everything beside the corpus that decides which questions are trained on; part of a training's key."""
         return {}
 
-    def training_questions(self, environment: Opened, config: RunConfig, questions: Sequence[Question]) -> list[Question]:
+    def training_questions(self, environment: Opened, questions: Sequence[Question]) -> list[Question]:
         """Return the questions to train on: `questions`, or some of them replaced."""
-        return select_questions(questions, config.train.limit)
+        return select_questions(questions, self.config.train.limit)

@@ -63,7 +63,7 @@ def eval_sources(questions: Sequence[Question], index_key: str, spec: PolicySpec
         # Batching decides padding, and with it the last bits of logits.
         "batch_size": config.evaluate.batch_size,
         "environment": environment_of(config).name,
-        **environment_of(config).key_parts(config, index_key),
+        **environment_of(config).key_parts(index_key),
         # Only for a night, for twins and for sampling, so that other keys do not change.
         **({"view": [config.evaluate.views[0], TWINS_VERSION]} if config.evaluate.views[0] != "whole" else {}),
         **({"samples": config.evaluate.samples} if config.evaluate.samples > 1 else {}),
@@ -90,7 +90,7 @@ def questions_to_play(questions: Sequence[Question], environment: Environment) -
         ConfigError: the environment has no twins.
     """
     view, samples = environment.config.evaluate.views[0], environment.config.evaluate.samples
-    seen = list(questions) if view == "whole" else environment.controls.twins(environment, questions, view)
+    seen = list(questions) if view == "whole" else environment.controls(environment.config).twins(environment, questions, view)
     return [question for question in seen for _ in range(samples)]
 
 
@@ -111,7 +111,7 @@ def evaluate_policy(
         spec: the policy.
         progress: called after each batch.
         total: number of questions of the whole evaluation, if these are a shard of it.
-        sampler: of the policy; None loads it.
+        sampler: the policy's sampler; None loads it.
         first: number of the first question among those of the whole evaluation.
 
     Raises:
@@ -173,7 +173,7 @@ def make_policy_sampler(spec: PolicySpec, environment: Environment, questions: S
     if policy is None:
         stored = load_evaluation(config.paths.evals, spec.made_of).episodes if spec.made_of else ()
         written = {episode.question_id: episode.turns[0].text if episode.turns else "" for episode in stored}
-        return environment.controls.sampler(environment, spec.name, questions, written)
+        return environment.controls(config).sampler(environment, spec.name, questions, written)
     return sampler or load_sampler.make_sampler(policy, config.searcher.tool_role)
 
 
@@ -227,7 +227,7 @@ def ask_served(questions: Sequence[str], config: RunConfig, temperature: float =
     Raises:
         GenerationError: the server did not answer.
     """
-    environment = environment_of(config).open(config)
+    environment = environment_of(config).open()
     asked = [Question(f"q{i}", text, "") for i, text in enumerate(questions)]
     sampler = make_policy_sampler(PolicySpec(config.policy.model, config.policy), environment, asked)
     sampling = Sampling(temperature, config.evaluate.seed, environment.limits.max_turn_tokens)

@@ -127,7 +127,7 @@ def play_evaluation(
         CorpusError, IndexUnusableError: the corpus or the index is missing or damaged.
     """
     questions = select_questions(load_questions(config.paths.corpora, digest), config.evaluate)
-    environment = environment_of(config).open(config, digest, index_key)
+    environment = environment_of(config).open(digest, index_key)
     sources = eval_sources(questions, index_key, spec, config)
     questions = questions_to_play(questions, environment)
     if target.shard is None:

@@ -120,14 +120,15 @@ def bootstrap(config: RunConfig, out: Path, on_log: OnLog | None = None, on_phas
     Raises:
         ConfigError: the environment has no demonstrations.
     """
-    environment, settings = environment_of(config), bootstrap_settings(config)
+    environment = environment_of(config)
     tiny = environment.teaching.tiny
     if tiny is None:
         raise ConfigError(f"there is no tiny {environment.name}: start from another model (policy.model)")
+    settings = bootstrap_settings(config.sft, tiny)
 
     def prepare() -> Lesson:
         of_texts = settings.model_copy(update={"seed": settings.seed + 500, "recipe": tiny.text_recipe or settings.recipe})
-        shown = islice(environment.teaching.demonstrations(config, of_texts), TOKENIZER_EPISODES)
+        shown = islice(environment.teaching(config).demonstrations(of_texts), TOKENIZER_EPISODES)
         texts = ("\n".join([one.question, *(part for turn in one.turns for part in turn)]) for one in shown)
         tokenizer = build_tokenizer(texts, tiny.pieces, tiny.vocabulary)
         set_seed(settings.seed)
@@ -138,16 +139,16 @@ def bootstrap(config: RunConfig, out: Path, on_log: OnLog | None = None, on_phas
             "threads": torch.get_num_threads(),
         }
         card = partial(_write_card, environment.name, tiny, settings)
-        return Lesson(model, tokenizer, settings, lambda: demonstrated(renderer, config, settings), facts, tiny.even, card)
+        return Lesson(model, tokenizer, settings, lambda: demonstrated(renderer, environment, settings), facts, tiny.even, card)
 
-    return teach(config, out, RECORD, prepare, on_log, on_phase)
+    return teach(config.policy, config.train, out, RECORD, prepare, on_log, on_phase)
 
 
-def bootstrap_settings(config: RunConfig) -> SftConfig:
-    """Replace `sft` settings that were left at their defaults with the environment's own."""
-    tiny, defaults = environment_of(config).teaching.tiny, SftConfig()
-    own = {name: value for name, value in tiny.sft.items() if getattr(config.sft, name) == getattr(defaults, name)} if tiny else {}
-    return config.sft.model_copy(update={**own, "lora": False})
+def bootstrap_settings(sft: SftConfig, tiny: TinyModel) -> SftConfig:
+    """Replace settings that were left at their defaults with the tiny model's own."""
+    defaults = SftConfig()
+    own = {name: value for name, value in tiny.sft.items() if getattr(sft, name) == getattr(defaults, name)}
+    return sft.model_copy(update={**own, "lora": False})
 
 
 def _write_card(name: str, tiny: TinyModel, settings: SftConfig, facts: TrainingFacts) -> str:

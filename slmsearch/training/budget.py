@@ -6,7 +6,7 @@ the time of some of its updates, and before GRPO, from the time of the start's e
 
 from dataclasses import dataclass
 
-from slmsearch.config import RunConfig
+from slmsearch.config import SftConfig, TrainConfig
 from slmsearch.errors import ConfigError
 
 FIXED_S = 90.0
@@ -43,14 +43,14 @@ class Speed:
     """Number of demonstrations."""
 
 
-def plan_start(left_s: float, speed: Speed, questions: int, config: RunConfig) -> dict[str, int]:
+def plan_start(left_s: float, speed: Speed, questions: int, sft: SftConfig) -> dict[str, int]:
     """Decide how many updates the start gets and how many questions are evaluated.
 
     Args:
         left_s: seconds left of the budget.
         speed: measured.
         questions: in the evaluated split.
-        config: run.
+        sft: settings of the start.
 
     Returns:
         Settings.
@@ -58,9 +58,9 @@ def plan_start(left_s: float, speed: Speed, questions: int, config: RunConfig) -
     Raises:
         ConfigError: no time is left for training.
     """
-    batch = max(1, config.sft.batch_size)
+    batch = max(1, sft.batch_size)
     played_s = PLAYED_PER_EXAMPLE * speed.update_s / batch
-    own = config.sft.own_questions * config.sft.own_tries if config.sft.start == "own" else 0
+    own = sft.own_questions * sft.own_tries if sft.start == "own" else 0
     fixed_s = FIXED_S + (PLAYED_MORE + own) * played_s
     usable = left_s - fixed_s
     limit = min(questions, max(MIN_EVALUATED, int(EVALUATED_FRAC * usable / (PLAYED * played_s))))
@@ -72,19 +72,19 @@ def plan_start(left_s: float, speed: Speed, questions: int, config: RunConfig) -
     return {"sft.steps": min(steps, enough), "evaluate.limit": limit}
 
 
-def plan_training(left_s: float, played_s: float, config: RunConfig) -> dict[str, int]:
+def plan_training(left_s: float, played_s: float, evaluated: int, train: TrainConfig) -> dict[str, int]:
     """Decide how many steps GRPO gets, so that the control beside it can take as long.
 
     Args:
         left_s: seconds left of the budget.
         played_s: seconds that a question took in the start's evaluation.
-        config: run, with the number of evaluated questions.
+        evaluated: number of questions of each evaluation.
+        train: settings of GRPO.
 
     Returns:
         Settings; two steps at least.
     """
-    train = config.train
-    usable = (left_s - FIXED_S / 2 - (PLAYED_AFTER * config.evaluate.limit + PLAYED_MORE) * played_s) / 2
+    usable = (left_s - FIXED_S / 2 - (PLAYED_AFTER * evaluated + PLAYED_MORE) * played_s) / 2
     step_s = SAMPLED_PER_PLAYED * played_s * train.questions_per_step * train.group_size
     steps = max(2, int((usable - SCORINGS * train.monitor.held_out * played_s) / step_s))
     return {"train.steps": steps, "train.checkpoint_steps": -(-steps // 2)}

@@ -3,10 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from slmsearch.config import RunConfig
-from slmsearch.environments.registry import environment_of
 from slmsearch.episodes.chat_renderer import ChatRenderer
-from slmsearch.episodes.environment import Limits
+from slmsearch.episodes.environment import Environment, Limits
 from slmsearch.episodes.episode import Episode
 from slmsearch.episodes.sampler import Message
 from slmsearch.episodes.teaching import Demonstration
@@ -62,9 +60,9 @@ def encode_turns(prompt: Sequence[Message], turns: Sequence[tuple[str, str]], re
     return Encoded(ids, labels, prompt_tokens)
 
 
-def encode_demonstration(demonstration: Demonstration, renderer: ChatRenderer, config: RunConfig) -> Encoded:
+def encode_demonstration(demonstration: Demonstration, renderer: ChatRenderer, environment: Environment) -> Encoded:
     """Encode a demonstration under the prompt that training by reward, evaluation and serving use."""
-    prompt = demonstration.prompt or environment_of(config).opening(config, demonstration.question)
+    prompt = demonstration.prompt or environment.opening(demonstration.question)
     return replace(encode_turns(prompt, demonstration.turns, renderer), new=demonstration.new)
 
 

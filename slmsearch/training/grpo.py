@@ -2,12 +2,13 @@
 
 Added: episodes from `RolloutBridge`; forward passes over trees of the rows instead of one padded block; the gap between
 sampler and trainer; a report per step; sealed checkpoints. The loss, the advantages and the adapter are TRL's and PEFT's.
+TRL's private parts are touched here alone.
 Shapes: B rows of a micro-batch, T tokens of a row, C tokens of its completion: the last C of the T.
 """
 
 import copy
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from math import fsum
 from typing import Any, Literal
@@ -19,6 +20,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 from transformers import PrinterCallback, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
+from trl.generation import vllm_generation
+from trl.generation.vllm_client import VLLMClient
 
 from slmsearch.config import TrainConfig
 from slmsearch.models.flex import to_device
@@ -29,7 +32,6 @@ from slmsearch.training.losses import causal_of
 from slmsearch.training.parts import Unheard, cut_batch, lay_out
 from slmsearch.training.rollout_bridge import RolloutBridge, episode_reward
 from slmsearch.training.rows import find_distinct, only_needed, split_blocks, spread_values
-from slmsearch.training.trainer_samplers import engine_settings, vllm_takes
 from slmsearch.training.tree import ScoredTree, TreeCheck, check_tree, count_recomputed, run_block, score_tree, score_trees
 
 GAP = "policy/kl_sampler"
@@ -286,6 +288,30 @@ class SearchTrainer(GRPOTrainer):
         """Write no model card: TRL would write one at every checkpoint."""
 
 
+class AdapterClient(VLLMClient):
+    """TRL's client of a server that takes adapters as files, and no weights."""
+
+    def init_communicator(self, device: Any = 0) -> None:
+        """Skip the communicator, which would carry weights."""
+
+
+@contextmanager
+def vllm_takes(**settings: Any) -> Iterator[None]:
+    """Give the engine or client that TRL's trainer makes inside the context settings that TRL does not know, or sets otherwise."""
+    trl: Any = vllm_generation
+    if not hasattr(trl, "LLM"):  # vLLM is not installed, and TRL will raise the error
+        yield
+        return
+    engine, client = trl.LLM, trl.VLLMClient
+    trl.LLM = lambda **given: engine(**{**given, **settings})
+    if settings.get("enable_lora"):
+        trl.VLLMClient = AdapterClient
+    try:
+        yield
+    finally:
+        trl.LLM, trl.VLLMClient = engine, client
+
+
 def make_trainer(model: Any, tokenizer: Any, bridge: RolloutBridge, arguments: GRPOConfig, callback: TrainerCallback) -> SearchTrainer:
     """Make the trainer; a model that already carries an adapter continues with that one.
 
@@ -301,17 +327,16 @@ def make_trainer(model: Any, tokenizer: Any, bridge: RolloutBridge, arguments: G
     tokenizer = copy.copy(tokenizer)
     tokenizer.response_template = None
     adapter = make_adapter_config(config.train.lora) if config.train.method == "lora" and not isinstance(model, PeftModel) else None
-    with vllm_takes(**engine_settings(model, config, arguments.use_cpu)):
-        trainer = SearchTrainer(
-            model=model,
-            reward_funcs=episode_reward,
-            args=arguments,
-            train_dataset=make_dataset(list(bridge.questions.values()), bridge.environment),
-            processing_class=tokenizer,
-            peft_config=adapter,
-            rollout_func=bridge,
-            callbacks=[callback],
-        )
+    trainer = SearchTrainer(
+        model=model,
+        reward_funcs=episode_reward,
+        args=arguments,
+        train_dataset=make_dataset(list(bridge.questions.values()), bridge.environment),
+        processing_class=tokenizer,
+        peft_config=adapter,
+        rollout_func=bridge,
+        callbacks=[callback],
+    )
     if config.train.vllm.mode == "colocate" and not arguments.use_cpu:
         trainer.vllm_generation.llm.sleep(level=1)
     trained: Any = trainer.model

@@ -1,4 +1,4 @@
-"""Translate settings into what TRL takes: its arguments, the order of its rows, its adapter."""
+"""Translate settings into what TRL takes: its arguments, the order of its rows, its engine, its adapter."""
 
 import math
 import random
@@ -9,9 +9,8 @@ from datasets import Dataset
 from peft import LoraConfig
 from trl import GRPOConfig
 
-from slmsearch.config import LoraSection, RunConfig, TrainConfig
+from slmsearch.config import LoraSection, TrainConfig
 from slmsearch.corpus.questions import Question
-from slmsearch.environments.registry import environment_of
 from slmsearch.episodes.environment import Environment
 from slmsearch.errors import ConfigError
 
@@ -46,15 +45,15 @@ def make_dataset(questions: Sequence[Question], environment: Environment) -> Dat
     """Make the data of a whole run: one row per question and step, as messages."""
     train = environment.config.train
     order = order_questions(len(questions), num_steps(train, len(questions)) * train.questions_per_step, train.seed)
-    prompts = [[dict(message) for message in environment.opening(environment.config, question.question)] for question in questions]
+    prompts = [[dict(message) for message in environment.opening(question.question)] for question in questions]
     return Dataset.from_dict({"prompt": [prompts[i] for i in order]})
 
 
-def make_arguments(config: RunConfig, directory: Path, max_steps: int, use_cpu: bool) -> GRPOConfig:
-    """Translate the configuration into TRL's.
+def make_arguments(environment: Environment, directory: Path, max_steps: int, use_cpu: bool) -> GRPOConfig:
+    """Translate the environment's configuration into TRL's.
 
     Args:
-        config: of the run.
+        environment: of the run.
         directory: takes the checkpoints.
         max_steps: optimiser steps.
         use_cpu: train on the CPU.
@@ -62,7 +61,7 @@ def make_arguments(config: RunConfig, directory: Path, max_steps: int, use_cpu: 
     Raises:
         ConfigError: the episodes of a step cannot be divided evenly.
     """
-    train, vllm = config.train, config.train.vllm
+    policy, train, vllm = environment.config.policy, environment.config.train, environment.config.train.vllm
     episodes, micro_batches = train.questions_per_step * train.group_size, train.num_processes * train.accumulation
     if episodes % micro_batches:
         raise ConfigError(
@@ -86,11 +85,11 @@ def make_arguments(config: RunConfig, directory: Path, max_steps: int, use_cpu: 
         scale_rewards=train.scale_rewards,
         beta=train.kl_coef,
         epsilon_high=0.28,
-        max_completion_length=environment_of(config).limits_of(config).max_episode_tokens,
+        max_completion_length=environment.limits.max_episode_tokens,
         disable_dropout=True,
         gradient_checkpointing=train.gradient_checkpointing,
         use_cpu=use_cpu,
-        bf16=not use_cpu and config.policy.dtype != "float32",
+        bf16=not use_cpu and policy.dtype != "float32",
         save_strategy="steps",
         save_steps=train.checkpoint_steps,
         logging_steps=1,

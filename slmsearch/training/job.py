@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 
 from slmsearch.artifacts.directories import find_damage, hash_files, seal
 from slmsearch.artifacts.files import file_hash, read_json, replace_json
-from slmsearch.config import PolicyConfig, RunConfig, SftConfig
+from slmsearch.config import ControlConfig, PolicyConfig, RunConfig, SftConfig
 from slmsearch.config.secrets import put_secrets, split_secrets
 from slmsearch.environments.registry import environment_of
 from slmsearch.environments.searcher.prompt import make_prompt
@@ -93,14 +93,14 @@ def train_sources(config: RunConfig, corpus_digest: str, index_key: str) -> dict
             **_template_part(policy),
         },
         "train": config.train.key_parts(exclude=_NOT_TRAINED_ON),
-        **environment.teaching.train_parts(config),
-        environment.name: environment.key_parts(config, index_key),
+        **environment.teaching(config).train_parts(),
+        environment.name: environment.key_parts(index_key),
     }
 
 
 def start_key(config: RunConfig, digest: str) -> str | None:
     """Name the supervised start of a run by its inputs, None where it has none; no heavy package is imported."""
-    parts = environment_of(config).teaching.start_parts(config, digest)
+    parts = environment_of(config).teaching(config).start_parts(digest)
     if parts is None:
         return None
     return content_key(
@@ -122,7 +122,7 @@ def control_key(config: RunConfig, model_key: str, train_key: str) -> str:
     return content_key(
         version=CONTROL_VERSION,
         model=model_key,
-        sft=control_settings(config).key_parts(),
+        sft=control_settings(config.control, config.sft).key_parts(),
         lora=config.train.lora.key_parts() if config.sft.lora else None,
         top_k=config.retrieval.top_k,
         max_tokens=config.searcher.max_episode_tokens,
@@ -131,14 +131,14 @@ def control_key(config: RunConfig, model_key: str, train_key: str) -> str:
     )
 
 
-def control_settings(config: RunConfig) -> SftConfig:
+def control_settings(control: ControlConfig, sft: SftConfig) -> SftConfig:
     """Return the settings of the control, with one step where the number of steps is to be measured.
 
     Its stream of worlds is not the one the checkpoint saw. Its learning rate is a third of that of the checkpoint's own training, which
     the cosine schedule had brought to 0.
     """
-    changes = {"steps": config.control.steps or 1, "learning_rate": config.sft.learning_rate / 3, "seed": config.sft.seed + 100}
-    return config.sft.model_copy(update=changes)
+    changes = {"steps": control.steps or 1, "learning_rate": sft.learning_rate / 3, "seed": sft.seed + 100}
+    return sft.model_copy(update=changes)
 
 
 def _template_part(policy: PolicyConfig) -> dict[str, object]:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from slmsearch.config import RunConfig, TrainConfig
+from slmsearch.config import PolicyConfig, RunConfig, TrainConfig
 from slmsearch.environments.registry import environment_of
 from slmsearch.errors import ModelError
 from slmsearch.foreign import cause_of
@@ -37,7 +37,7 @@ PREFLIGHT, HELD_OUT, SAMPLING, UPDATE, EVALUATION, SFT = "preflight", "held_out"
 before all of them, where `planner.sft.enabled` is set."""
 
 PART_NODES, PART_VALUES = (16_384, 8192, 4096, 2048, 1024), 8 << 20
-"""Nodes of a part of an update on one CUDA device (powers of two, as flex attention has them): the fewest that have so many hidden
+"""Nodes of a part of an update on one CUDA device (powers of two, as flex attention has them): the fewest with `PART_VALUES` hidden
 values in a layer, or what memory allows. With fewer the host cannot keep the card busy: a part of SmolLM2 is some 5,000 kernels at any
 size, and with 4,096 nodes an H100 was 20 % busy."""
 MEMORY_FRAC = 0.95
@@ -100,22 +100,21 @@ def measure_shape(config: RunConfig, model: str | None = None) -> ModelShape:
         read.vocab_size,
         read.num_attention_heads * size,
         max(max(width) for width in widths),
-        *_count_saved(read, config),
+        *_count_saved(read, config.policy, config.train, config.sft.lora or config.planner.sft.enabled),
     )
 
 
-def _count_saved(read: Any, config: RunConfig) -> tuple[float, float]:
-    """Count the bytes per token and layer that an update keeps, and those that supervised training keeps."""
+def _count_saved(read: Any, policy: PolicyConfig, train: TrainConfig, own: bool) -> tuple[float, float]:
+    """Count the bytes per token and layer that an update keeps, and those that supervised training keeps, of an adapter if `own`."""
     import torch
 
     from slmsearch.training.saved import Pass, count_saved
 
-    policy, train, on_card = config.policy, config.train, config.policy.device != "cpu"
+    on_card = policy.device != "cpu"
     dtype = torch.bfloat16 if policy.load_in_4bit else getattr(torch, policy.dtype)
     lora = train.lora if train.method == "lora" else None
     fused = lora is not None and not policy.load_in_4bit and not (on_card and train.num_processes > 1)
     update = Pass(dtype, lora, on_card and dtype != torch.float32, fused)
-    own = config.sft.lora or config.planner.sft.enabled
     sft = Pass(dtype if own else torch.float32, train.lora if own else None, True, own and not policy.load_in_4bit, lowered=True)
     return count_saved(read, update), count_saved(read, sft)
 
@@ -236,7 +235,7 @@ class _Planner:
     @property
     def tokens(self) -> int:
         """Tokens of the longest episode, prompt included."""
-        return self.prompt_tokens + environment_of(self.config).limits_of(self.config).max_episode_tokens
+        return self.prompt_tokens + environment_of(self.config).limits.max_episode_tokens
 
     @property
     def weights(self) -> MemoryPart:
@@ -266,7 +265,7 @@ class _Planner:
 
     def playing(self, rows: int, prompts: int, setting: str) -> tuple[MemoryPart, ...]:
         """Count the memory of playing a batch of `rows` episodes with `prompts` different openings; `setting` makes it smaller."""
-        shape, limits = self.shape, environment_of(self.config).limits_of(self.config)
+        shape, limits = self.shape, environment_of(self.config).limits
         result = min(int(limits.max_result_chars / CHARS_PER_TOKEN), limits.max_episode_tokens)
         # Cache slots are as long as the longest of a batch, and a fed block as wide as the widest.
         columns = -(-(self.tokens + 1) // COLUMNS) * COLUMNS
@@ -300,7 +299,7 @@ class _Planner:
         if self.device == "cpu":
             kept = min(kept, max(block, KEPT_STATES // (self.shape.layers * self.shape.hidden)))
         held = Held(kept, block, self._again(kept, block), self.shape.saved, self.width)
-        return count_held(self.config, self.shape, self.device, held, "policy.model" if nodes else "train.accumulation")
+        return count_held(self.config.train, self.shape, self.device, held, "policy.model" if nodes else "train.accumulation")
 
     def _again(self, kept: int, block: int) -> int:
         """Count the nodes that a tree's attention holds in addition: padding nodes on a card, elsewhere histories that a call takes."""
@@ -325,7 +324,7 @@ class _Planner:
         )
         again = self._again(tokens, tokens) if config.sft.batch_size else 0
         taught = Held(tokens, tokens, again, shape.saved_in_sft, self.width)
-        return (*held, *count_held(config, shape, self.device, taught, setting))
+        return (*held, *count_held(config.train, shape, self.device, taught, setting))
 
 
 class Held(NamedTuple):
@@ -343,14 +342,14 @@ class Held(NamedTuple):
     """Bytes of an activation."""
 
 
-def count_held(config: RunConfig, shape: ModelShape, device: str, held: Held, setting: str) -> tuple[MemoryPart, ...]:
+def count_held(train: TrainConfig, shape: ModelShape, device: str, held: Held, setting: str) -> tuple[MemoryPart, ...]:
     """Count the memory of an update beside what always stays; `setting` makes it smaller."""
     kept, block, again, saved, width = held
     cut, beside = setting, again * 2 * (shape.query_width + shape.kv_width) * width
     activations = shape.layers * (kept * saved + beside)
     layer: float = block * (4 * shape.intermediate + 4 * shape.hidden) * width
     setting = "train.gradient_checkpointing"
-    if config.train.gradient_checkpointing:
+    if train.gradient_checkpointing:
         activations, layer, setting = float(kept * shape.layers * shape.hidden * width), block * saved + beside, cut
     # Logits, their inputs and their gradient.
     head = 3 * 4 * min(TILE_VALUES, kept * shape.vocabulary)
@@ -361,7 +360,7 @@ def count_held(config: RunConfig, shape: ModelShape, device: str, held: Held, se
         *((MemoryPart("freed, kept by the allocator", HEAP_FRAC * activations, setting),) if device == "cpu" else ()),
         MemoryPart("one layer of the backward pass", layer, cut),
         MemoryPart("log-probabilities", head + 4 * kept * shape.hidden * width, cut),
-        MemoryPart("step of the optimiser", 8.0 * count_trained(config.train, shape), "train.lora.r"),
+        MemoryPart("step of the optimiser", 8.0 * count_trained(train, shape), "train.lora.r"),
     )
 
 

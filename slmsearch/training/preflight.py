@@ -16,7 +16,7 @@ from itertools import groupby
 from pathlib import Path
 from statistics import mean
 
-from slmsearch.config import RunConfig
+from slmsearch.config import JudgeConfig, PathsConfig, PolicyConfig, RunConfig, TrainConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.corpus.store import load_questions
 from slmsearch.environments.registry import environment_of
@@ -60,15 +60,15 @@ def check_resources(config: RunConfig, prompt_tokens: int) -> Iterator[Check]:
     most = f"in {plan.worst}, most of it {plan.largest.name}"
     found = f"{plan.peak / GIB:.2f} of {plan.available / GIB:.2f} GiB on {plan.device} {most}\n{plan.render()}"
     yield Check("memory", fits, found, f"change {plan.largest.setting} ({plan.largest.name}: {plan.largest.num_bytes / GIB:.2f} GiB)")
-    yield check_disk(config, shape)
-    yield from check_extras(config)
+    yield check_disk(config.paths, config.train, shape)
+    yield from check_extras(config.policy, config.train)
 
 
-def check_extras(config: RunConfig) -> Iterator[Check]:
+def check_extras(policy: PolicyConfig, train: TrainConfig) -> Iterator[Check]:
     """Check that the packages that a setting needs beyond the ordinary dependencies are installed."""
     needs = {
-        "vllm": ("train.vllm.mode", config.train.vllm.mode != "off"),
-        "bitsandbytes": ("policy.load_in_4bit", config.policy.load_in_4bit),
+        "vllm": ("train.vllm.mode", train.vllm.mode != "off"),
+        "bitsandbytes": ("policy.load_in_4bit", policy.load_in_4bit),
     }
     for package, (setting, needed) in needs.items():
         if needed:
@@ -77,10 +77,10 @@ def check_extras(config: RunConfig) -> Iterator[Check]:
             yield Check(package, there, found, f"install the extra: uv pip install -e '.[gpu]', or unset {setting}")
 
 
-def check_disk(config: RunConfig, shape: ModelShape) -> Check:
+def check_disk(paths: PathsConfig, train: TrainConfig, shape: ModelShape) -> Check:
     """Compare the checkpoints' size with the free space of the data directory."""
-    needed = DISK_RESERVE + (KEPT_CHECKPOINTS + 2) * count_trained(config.train, shape) * 12
-    place = Path(config.paths.data_dir)
+    needed = DISK_RESERVE + (KEPT_CHECKPOINTS + 2) * count_trained(train, shape) * 12
+    place = Path(paths.data_dir)
     while not place.exists():
         place = place.parent
     free = shutil.disk_usage(place).free
@@ -107,7 +107,7 @@ def check_learning(
     config, train = environment.config, environment.config.train
     yield from environment.checks(renderer)
     yield check_judge(environment.judge, questions)
-    yield from check_qualified(config)
+    yield from check_qualified(config.judge, config.paths.data_dir)
     played = min(MAX_PREFLIGHT_QUESTIONS, 2 * train.questions_per_step)
     chosen = questions[:: max(1, len(questions) // played)][:played]
     group = [question for question in chosen for _ in range(train.group_size)]
@@ -144,16 +144,16 @@ def check_judge(judge: Judge, questions: Sequence[Question]) -> Check:
     return Check("judge", agree == len(expected), found, "this judge cannot tell gold from nonsense: take another judge.model")
 
 
-def check_qualified(config: RunConfig) -> list[Check]:
+def check_qualified(judge: JudgeConfig, data_dir: str) -> list[Check]:
     """Check that a language model judge has passed its qualification; the exact judge needs none."""
-    if config.judge.kind == "exact":
+    if judge.kind == "exact":
         return []
     try:
-        state = read_state(config.judge, config.paths.data_dir)
+        state = read_state(judge, data_dir)
         passed, found = state.passed, state.found
     except JudgeError as error:
         passed, found = False, str(error)
-    if not passed and not config.judge.require_qualified:
+    if not passed and not judge.require_qualified:
         passed, found = True, f"{found}; judge.require_qualified is off"
     return [Check("judge qualified", passed, found, REMEDY)]
 
@@ -244,12 +244,13 @@ def preflight_here(config: RunConfig, tell: Callable[[Check], None], show: ShowE
 
     def run_checks() -> Iterator[Check]:
         corpora_dir = config.paths.corpora
-        digest = environment_of(config).data.build(config, corpora_dir)
-        environment, found = environment_of(config).open(config, digest), load_questions(corpora_dir, digest)
+        environment = environment_of(config)
+        digest = environment.data(config).build(corpora_dir)
+        environment, found = environment.open(digest), load_questions(corpora_dir, digest)
         questions = select_questions(found.get(config.train.split, []), config.train.limit)
         asked = [*questions, *found.get("validation", [])]
         renderer = ChatRenderer(load_tokenizer(config.policy), config.searcher.tool_role)
-        yield from check_resources(config, longest_prompt((environment.opening(config, question.question) for question in asked), renderer))
+        yield from check_resources(config, longest_prompt((environment.opening(question.question) for question in asked), renderer))
         sampler, open_base = load_with_base(config.policy, config.searcher.tool_role)
         if environment.base_user is not None:
             environment.base_user.sample_with(open_base)

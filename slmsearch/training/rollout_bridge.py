@@ -11,7 +11,8 @@ import hashlib
 import random
 import time
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from math import fsum
 from statistics import stdev
@@ -25,16 +26,17 @@ from slmsearch.episodes.environment import Environment, with_task_reward
 from slmsearch.episodes.episode import Episode, StopReason, ToolCall
 from slmsearch.episodes.grade import judge_episodes
 from slmsearch.episodes.rows import EpisodeRow
-from slmsearch.episodes.sampler import Sampling
+from slmsearch.episodes.sampler import Sampler, Sampling
 from slmsearch.errors import TrainingError
 from slmsearch.evaluate.metrics import summarise
 from slmsearch.judge import EagerJudge, Verdict
 from slmsearch.judge.exact import cause_of
 from slmsearch.training.phase_timer import HELD_OUT, JUDGING, SAMPLING, PhaseTimer
-from slmsearch.training.trainer_samplers import OpenSampler
 
 MAX_FAILED_FRAC = 0.5
 """Share of failed episodes, in preflight rollouts or a step, above which training stops with the cause: the rest is no sample any more."""
+OpenSampler = Callable[[Any], AbstractContextManager[Sampler]]
+"""Trainer -> sampler that samples from its weights, for as long as the context lasts."""
 
 
 class RolloutBridge:
@@ -140,7 +142,6 @@ class RolloutBridge:
             if isinstance(environment.judge, EagerJudge):
                 environment.judge.release()
             shares = gather_object([[None if row.failed else row.reward for row in rows]])
-        trainer._last_loaded_step = -1  # other weights may be restored before the next step: vLLM must load them again
         scores: list[float | None] = [None] * len(questions)
         for process, share in enumerate(shares):
             scores[process::processes] = share  # dealt out in turn above, restored in turn

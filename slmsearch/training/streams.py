@@ -4,9 +4,9 @@ import random
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from slmsearch.config import RunConfig, SftConfig
-from slmsearch.environments.registry import environment_of
+from slmsearch.config import SftConfig
 from slmsearch.episodes.chat_renderer import ChatRenderer, require_context
+from slmsearch.episodes.environment import Environment
 from slmsearch.errors import TrainingError
 from slmsearch.training.encoding import Encoded, encode_demonstration, fits
 
@@ -15,16 +15,15 @@ OLD_PER_NEW = 3
 thousands of others were not learnt (docs/log.md)."""
 
 
-def demonstrated(renderer: ChatRenderer, config: RunConfig, settings: SftConfig) -> Iterator[Encoded]:
+def demonstrated(renderer: ChatRenderer, environment: Environment, settings: SftConfig) -> Iterator[Encoded]:
     """Encode the environment's demonstrations of generated questions, without end; longer ones than the limits are left out.
 
     Raises:
         TrainingError: none of the first ones fits.
     """
-    environment, fitting = environment_of(config), 0
-    limits = environment.limits_of(config)
-    for number, demonstration in enumerate(environment.teaching.demonstrations(config, settings)):
-        encoded = encode_demonstration(demonstration, renderer, config)
+    limits, fitting = environment.limits, 0
+    for number, demonstration in enumerate(environment.teaching(environment.config).demonstrations(settings)):
+        encoded = encode_demonstration(demonstration, renderer, environment)
         if fits(encoded, limits):
             fitting += 1
             yield encoded

@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
@@ -31,7 +32,7 @@ from transformers import TrainerCallback, set_seed
 
 from slmsearch.artifacts.directories import replaced_directory
 from slmsearch.artifacts.files import read_json, replace_json
-from slmsearch.config import PolicyConfig, RunConfig
+from slmsearch.config import LoraSection, PolicyConfig, RunConfig, TrainConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.corpus.store import load_questions
 from slmsearch.environments.registry import environment_of
@@ -93,7 +94,8 @@ def load_student(policy: PolicyConfig, lora: bool) -> tuple[Any, Any]:
 
 
 def teach(
-    config: RunConfig,
+    policy: PolicyConfig,
+    train: TrainConfig,
     out: Path,
     record: str,
     prepare: Callable[[], Lesson],
@@ -110,7 +112,8 @@ def teach(
     directory is published.
 
     Args:
-        config: policy, shape of the adapter, gradient checkpointing.
+        policy: model that learns.
+        train: shape of the adapter, gradient checkpointing.
         out: model directory.
         record: file in it for the facts.
         prepare: loads the model and its examples.
@@ -130,7 +133,10 @@ def teach(
             lesson = prepare()
             started = time.perf_counter()
             with replaced_directory(out, sealed=True) as temporary:
-                model, earlier_s = _train(config, lesson, scratch, on_log, on_phase)
+                lesson = with_adapter(lesson, train.lora)
+                key = _key_of(lesson, train.lora)
+                earlier_s = train_sft(lesson, scratch, on_log, train.gradient_checkpointing, key=key, on_phase=on_phase)
+                model = _merge(policy, lesson.model, scratch) if lesson.settings.lora else lesson.model
                 model.save_pretrained(temporary)
                 lesson.tokenizer.save_pretrained(temporary)
                 seconds = round(earlier_s + time.perf_counter() - started, 1)
@@ -143,20 +149,15 @@ def teach(
     return found
 
 
-def _train(config: RunConfig, lesson: Lesson, scratch: Path, on_log: OnLog | None, on_phase: OnPhase) -> tuple[Any, float]:
-    """Train the model, or an adapter that is then merged; return the model to be saved, and the seconds of killed processes."""
-    lesson = with_adapter(config, lesson)
-    earlier_s = train_sft(lesson, scratch, on_log, config.train.gradient_checkpointing, key=_key_of(config, lesson), on_phase=on_phase)
-    model = lesson.model
-    if lesson.settings.lora:
-        model.save_pretrained(scratch / "adapter")
-        release_memory()
-        base, _ = load_model(config.policy.model_copy(update={"dtype": "float32", "load_in_4bit": False, "device": "cpu"}))
-        model = merge_adapter(base, str(scratch / "adapter"))
-    return model, earlier_s
+def _merge(policy: PolicyConfig, model: Any, scratch: Path) -> Any:
+    """Merge a trained adapter into reloaded weights."""
+    model.save_pretrained(scratch / "adapter")
+    release_memory()
+    base, _ = load_model(policy.model_copy(update={"dtype": "float32", "load_in_4bit": False, "device": "cpu"}))
+    return merge_adapter(base, str(scratch / "adapter"))
 
 
-def _key_of(config: RunConfig, lesson: Lesson) -> str:
+def _key_of(lesson: Lesson, lora: LoraSection) -> str:
     """Name a training by its inputs: a killed run is resumed only if settings, weights and episodes are unchanged."""
     digest = hashlib.sha256()
     for encoded in islice(lesson.stream(), lesson.facts.get("episodes") or SHOWN):
@@ -168,12 +169,12 @@ def _key_of(config: RunConfig, lesson: Lesson) -> str:
         facts=lesson.facts,
         settings=lesson.settings.key_parts(),
         even=lesson.even,
-        lora=config.train.lora.key_parts() if lesson.settings.lora else None,
+        lora=lora.key_parts() if lesson.settings.lora else None,
         content=digest.hexdigest(),
     )
 
 
-def with_adapter(config: RunConfig, lesson: Lesson) -> Lesson:
+def with_adapter(lesson: Lesson, lora: LoraSection) -> Lesson:
     """Add an adapter to the model if the settings ask for one; its first weights follow from the seed."""
     if not lesson.settings.lora:
         return lesson
@@ -182,7 +183,7 @@ def with_adapter(config: RunConfig, lesson: Lesson) -> Lesson:
     from slmsearch.training.grpo_settings import make_adapter_config
 
     set_seed(lesson.settings.seed)
-    return replace(lesson, model=get_peft_model(lesson.model, make_adapter_config(config.train.lora)))
+    return replace(lesson, model=get_peft_model(lesson.model, make_adapter_config(lora)))
 
 
 def train_start(
@@ -212,19 +213,19 @@ def train_start(
         ModelError: an example is longer than the model's context.
         PreflightError: the judge that would grade them has not passed its qualification.
     """
-    return teach(config, out, FACTS, lambda: prepare_start(config, sources, say, on_phase), on_log, on_phase, once)
+    return teach(config.policy, config.train, out, FACTS, lambda: prepare_start(config, sources, say, on_phase), on_log, on_phase, once)
 
 
 def prepare_start(config: RunConfig, sources: Sequence[str], say: Say, on_phase: OnPhase = tell_nobody) -> Lesson:
     """Load the model and its examples; see `train_start`."""
     environment = environment_of(config)
-    tiny = environment.teaching.tiny
-    even = tiny is not None and tiny.even and not config.sft.batch_size
+    teaching = environment.teaching(config)
+    even = teaching.tiny is not None and teaching.tiny.even and not config.sft.batch_size
     if OWN in sources:
         require_qualified(config.judge, config.paths.data_dir)
     model, tokenizer = load_student(config.policy, config.sft.lora)
     renderer = ChatRenderer(tokenizer, config.searcher.tool_role)
-    fresh = config.sft.model_copy(update={"seed": config.sft.seed + environment.teaching.seed_offset})
+    fresh = config.sft.model_copy(update={"seed": config.sft.seed + teaching.seed_offset})
     kept, left_out = dict[str, list[Encoded]](), Counter[str]()
     wrong: Mapping[str, Episode] | None = None
     for source in sources:
@@ -232,14 +233,14 @@ def prepare_start(config: RunConfig, sources: Sequence[str], say: Say, on_phase:
             continue
         if source == OWN:
             sampler = TorchSampler(model.eval(), tokenizer, config.searcher.tool_role)
-            found, wrong = _own_episodes(config, sampler, say, on_phase)
+            found, wrong = _own_episodes(environment, sampler, say, on_phase)
             missed = Counter[str]()
         else:
-            shown, missed = environment.teaching.examples(config, source, wrong)
+            shown, missed = teaching.examples(source, wrong)
             if wrong is not None and not shown:
                 continue  # the model plays all of these right
-            found = [encode_demonstration(demonstration, renderer, config) for demonstration in shown]
-        kept[source] = list(within_context(model, _keep_fitting(config, found, missed, source, say)))
+            found = [encode_demonstration(demonstration, renderer, environment) for demonstration in shown]
+        kept[source] = list(within_context(model, _keep_fitting(environment, found, missed, source, say)))
         left_out += missed
     listed = [encoded for found in kept.values() for encoded in found]
     endless = DEMONSTRATIONS in sources
@@ -249,11 +250,11 @@ def prepare_start(config: RunConfig, sources: Sequence[str], say: Say, on_phase:
     facts: TrainingFacts = {"source": taught, "episodes": count, "start": began}
     if kept:
         facts["left_out"] = dict(+left_out)
-    settings = config.sft if count is None else environment.teaching.settings(config, count)
+    settings = config.sft if count is None else teaching.settings(count)
 
     def stream() -> Iterator[Encoded]:
         streams = [repeated(listed, config.sft.seed)] if listed else []
-        return in_turn([*streams, demonstrated(renderer, config, fresh)] if endless else streams)
+        return in_turn([*streams, demonstrated(renderer, environment, fresh)] if endless else streams)
 
     return Lesson(model, tokenizer, settings, stream, facts, even)
 
@@ -270,17 +271,18 @@ def train_control(
         on_log: as in `train_sft`.
         on_phase: as in `train_sft`.
     """
-    settings = control_settings(config)
+    settings, environment = control_settings(config.control, config.sft), environment_of(config)
 
     def prepare(steps: int) -> Lesson:
         model, tokenizer = load_student(config.policy.model_copy(update={"adapter": None}), settings.lora)
         renderer = ChatRenderer(tokenizer, config.searcher.tool_role)
-        lesson = Lesson(model, tokenizer, settings.model_copy(update={"steps": steps}), lambda: demonstrated(renderer, config, settings))
+        stream = partial(demonstrated, renderer, environment, settings)
+        lesson = Lesson(model, tokenizer, settings.model_copy(update={"steps": steps}), stream)
         if config.sft.start == "none":
             return lesson
-        shown, left_out = environment_of(config).teaching.examples(config, "gold")
-        found = [encode_demonstration(demonstration, renderer, config) for demonstration in shown]
-        kept = _keep_fitting(config, found, left_out, "gold", lambda text: None)
+        shown, left_out = environment.teaching(config).examples("gold")
+        found = [encode_demonstration(demonstration, renderer, environment) for demonstration in shown]
+        kept = _keep_fitting(environment, found, left_out, "gold", lambda text: None)
         return replace(lesson, stream=lambda: repeated(kept, settings.seed))
 
     def prepare_measured() -> Lesson:
@@ -289,13 +291,13 @@ def train_control(
         if not steps:
             times = UpdateTimes()
             with TemporaryDirectory() as scratch:
-                train_sft(with_adapter(config, prepare(TRIED_UPDATES)), Path(scratch), callbacks=[times])
+                train_sft(with_adapter(prepare(TRIED_UPDATES), config.train.lora), Path(scratch), callbacks=[times])
             steps = max(1, round((seconds - times.total) / times.usual))
             measured.parent.mkdir(exist_ok=True)
             replace_json(measured, {"steps": steps})  # a killed control resumes with the same number
         return prepare(steps)
 
-    return teach(config, out, CONTROL_FACTS, prepare_measured, on_log, on_phase, once=True)
+    return teach(config.policy, config.train, out, CONTROL_FACTS, prepare_measured, on_log, on_phase, once=True)
 
 
 def measure_speed(config: RunConfig) -> dict[str, float]:
@@ -304,10 +306,10 @@ def measure_speed(config: RunConfig) -> dict[str, float]:
     Raises:
         TrainingError, ModelError: see `train_start`.
     """
-    *_, source = environment_of(config).teaching.start_sources(config)  # the last source, for which nothing is played
+    *_, source = environment_of(config).teaching(config).start_sources()  # the last source, for which nothing is played
     lesson, times = prepare_start(config, [source], lambda text: None), UpdateTimes()
     with TemporaryDirectory() as scratch:
-        train_sft(with_adapter(config, lesson), Path(scratch), callbacks=[times])
+        train_sft(with_adapter(lesson, config.train.lora), Path(scratch), callbacks=[times])
     return {"update_s": times.usual, "examples": lesson.facts["episodes"] or 0}
 
 
@@ -338,9 +340,8 @@ class UpdateTimes(TrainerCallback):
         control.should_training_stop |= self.total >= TRIED_S and len(self._times) > 1
 
 
-def _keep_fitting(config: RunConfig, found: Sequence[Encoded], left_out: Counter[str], source: str, say: Say) -> list[Encoded]:
-    environment = environment_of(config)
-    limits = environment.limits_of(config)
+def _keep_fitting(environment: Environment, found: Sequence[Encoded], left_out: Counter[str], source: str, say: Say) -> list[Encoded]:
+    limits = environment.limits
     as_written = source == OWN and limits.max_example_tokens is None  # the policy's own episodes end within its limits
     kept = [encoded for encoded in found if as_written or fits(encoded, limits)]
     left_out["too long"] = len(found) - len(kept)
@@ -351,12 +352,12 @@ def _keep_fitting(config: RunConfig, found: Sequence[Encoded], left_out: Counter
     return kept
 
 
-def _own_episodes(config: RunConfig, sampler: TorchSampler, say: Say, on_phase: OnPhase) -> tuple[list[Encoded], dict[str, Episode]]:
+def _own_episodes(environment: Environment, sampler: TorchSampler, say: Say, on_phase: OnPhase) -> tuple[list[Encoded], dict[str, Episode]]:
     """Play training questions, see `sample_own`; return the right episodes, and one episode of each other question by its text."""
-    corpora_dir = config.paths.corpora
-    digest = environment_of(config).data.build(config, corpora_dir)
-    environment = environment_of(config).open(config, digest)
-    asked = environment.teaching.training_questions(environment, config, load_questions(corpora_dir, digest).get(config.train.split, []))
+    config = environment.config
+    digest = environment.data(config).build(config.paths.corpora)
+    environment, asked = environment.open(digest), load_questions(config.paths.corpora, digest).get(config.train.split, [])
+    asked = environment.teaching(config).training_questions(environment, asked)
     questions = asked[: config.train.limit or config.sft.own_questions]
     if environment.base_user is not None:
         environment.base_user.sample_with(lambda: nullcontext(sampler))

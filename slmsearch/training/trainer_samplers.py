@@ -2,8 +2,8 @@
 
 import itertools
 import os
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -12,11 +12,9 @@ import torch
 from peft import PeftModel
 from peft.tuners.lora import Linear as LoraLinear
 from torch.nn import Linear, Parameter
-from trl.generation import vllm_generation
-from trl.generation.vllm_client import VLLMClient
 from trl.models import unwrap_model_for_generation
 
-from slmsearch.config import RunConfig
+from slmsearch.config import PolicyConfig, TrainConfig
 from slmsearch.episodes.chat_renderer import ChatRenderer
 from slmsearch.episodes.sampler import Sampler
 from slmsearch.errors import ConfigError
@@ -27,9 +25,8 @@ from slmsearch.sampling.torch_sampler import TorchSampler
 from slmsearch.sampling.vllm import LORA_RANKS, ColocatedEngine, ServedEngine, served_adapter
 from slmsearch.training.block_sizes import MERGE_UP_TO
 from slmsearch.training.fused_lora import unchanged_adapters
-
-OpenSampler = Callable[[Any], AbstractContextManager[Sampler]]
-"""Trainer -> sampler that samples from its weights, for as long as the context lasts."""
+from slmsearch.training.grpo import AdapterClient
+from slmsearch.training.rollout_bridge import OpenSampler
 
 
 def open_torch_sampler(tokenizer: Any, tool_role: str) -> OpenSampler:
@@ -63,39 +60,15 @@ def open_base_sampler(tokenizer: Any, tool_role: str) -> OpenSampler:
     return open_sampler
 
 
-class AdapterClient(VLLMClient):
-    """TRL's client of a server that takes adapters as files, and no weights."""
-
-    def init_communicator(self, device: Any = 0) -> None:
-        """Skip the communicator, which would carry weights."""
-
-
-@contextmanager
-def vllm_takes(**settings: Any) -> Iterator[None]:
-    """Give the engine or client that TRL's trainer makes inside the context settings that TRL does not know, or sets otherwise."""
-    trl: Any = vllm_generation
-    if not hasattr(trl, "LLM"):  # vLLM is not installed, and TRL will raise the error
-        yield
-        return
-    engine, client = trl.LLM, trl.VLLMClient
-    trl.LLM = lambda **given: engine(**{**given, **settings})
-    if settings.get("enable_lora"):
-        trl.VLLMClient = AdapterClient
-    try:
-        yield
-    finally:
-        trl.LLM, trl.VLLMClient = engine, client
-
-
-def engine_settings(model: Any, config: RunConfig, use_cpu: bool) -> dict[str, object]:
-    """Collect the settings of a loaded policy that vLLM needs and TRL does not pass; see `vllm_takes`. A CPU build has no sleep."""
-    _, commit = split_commit(config.policy.model)
+def engine_settings(model: Any, policy: PolicyConfig, train: TrainConfig, use_cpu: bool) -> dict[str, object]:
+    """Collect the settings of a loaded policy that vLLM needs and TRL does not pass. A CPU build has no sleep."""
+    _, commit = split_commit(policy.model)
     settings: dict[str, object] = {"revision": commit, "tokenizer_revision": commit, "enable_sleep_mode": not use_cpu}
-    if config.train.method == "lora":
-        adapter: Any = model.peft_config["default"] if isinstance(model, PeftModel) else config.train.lora
+    if train.method == "lora":
+        adapter: Any = model.peft_config["default"] if isinstance(model, PeftModel) else train.lora
         settings |= {"enable_lora": True, "max_lora_rank": next((limit for limit in LORA_RANKS if limit >= adapter.r), LORA_RANKS[-1])}
-    if config.policy.dtype != "auto":  # vLLM would load float32 weights in 16 bits
-        settings["dtype"] = config.policy.dtype
+    if policy.dtype != "auto":  # vLLM would load float32 weights in 16 bits
+        settings["dtype"] = policy.dtype
     return settings
 
 

@@ -32,7 +32,7 @@ from slmsearch.models.load import load_adapter, load_model, load_tokenizer
 from slmsearch.training.callbacks import BestWeights, StepCallback
 from slmsearch.training.card import watching_card
 from slmsearch.training.files import ADAPTER, CHECKPOINTS, JOB, JUDGE, PREFLIGHT, STEPS, STOP, TREES, checkpoint_step
-from slmsearch.training.grpo import SearchTrainer, make_trainer
+from slmsearch.training.grpo import SearchTrainer, make_trainer, vllm_takes
 from slmsearch.training.grpo_settings import make_arguments, num_steps
 from slmsearch.training.job import TrainJob, write_manifest
 from slmsearch.training.memory import measure_available, measure_shape, plan_memory
@@ -40,7 +40,7 @@ from slmsearch.training.phase_timer import BEFORE, PhaseTimer
 from slmsearch.training.preflight import check_learning, check_resources, require
 from slmsearch.training.reports import append_report, read_reports
 from slmsearch.training.rollout_bridge import RolloutBridge
-from slmsearch.training.trainer_samplers import open_base_sampler, open_torch_sampler, open_vllm_sampler
+from slmsearch.training.trainer_samplers import engine_settings, open_base_sampler, open_torch_sampler, open_vllm_sampler
 
 ONE_FILE = "1TB"
 """Size above which a model would be split into several files."""
@@ -54,7 +54,7 @@ def run_job(job: TrainJob, checkpoint: Path | None = None) -> None:
     """
     if job.config.train.cpu_threads:
         torch.set_num_threads(job.config.train.cpu_threads)
-    environment = environment_of(job.config).open(job.config, job.corpus_digest, job.index_key)
+    environment = environment_of(job.config).open(job.corpus_digest, job.index_key)
     questions = load_questions(job.corpora_dir, job.corpus_digest)
     train_environment(environment, questions.get(job.config.train.split, []), job, checkpoint, questions.get("validation", []))
 
@@ -93,9 +93,9 @@ def _train(
     judge_state = require_qualified(config.judge, config.paths.data_dir)
     past = read_reports(job.directory / STEPS)
     pass_on = require if config.train.preflight == "require" else list
-    questions = environment.teaching.training_questions(environment, config, questions)
+    questions = environment.teaching(config).training_questions(environment, questions)
     renderer = ChatRenderer(load_tokenizer(config.policy), config.searcher.tool_role)
-    opening = longest_prompt((environment.opening(config, question.question) for question in [*questions, *held_out]), renderer)
+    opening = longest_prompt((environment.opening(question.question) for question in [*questions, *held_out]), renderer)
     checks = [] if checkpoint else pass_on(check_resources(config, opening))
     trainer, callback, tokenizer = _assemble(environment, questions, job, opening, timer)
     bridge, max_steps, is_main = trainer.bridge, trainer.args.max_steps, trainer.is_world_process_zero()
@@ -133,7 +133,7 @@ def _assemble(
     """
     config, limits = job.config, environment.limits
     use_cpu = config.policy.device == "cpu" or not torch.cuda.is_available()
-    arguments = make_arguments(config, job.directory / CHECKPOINTS, num_steps(config.train, len(questions)), use_cpu)
+    arguments = make_arguments(environment, job.directory / CHECKPOINTS, num_steps(config.train, len(questions)), use_cpu)
     if arguments.world_size != config.train.num_processes:  # each process would take its share of the episodes, and the rest would be lost
         raise ConfigError(f"{arguments.world_size} training processes instead of {config.train.num_processes}: fix accelerate launch")
     model, tokenizer = load_trainable(config.policy)
@@ -147,7 +147,8 @@ def _assemble(
 
     callback = StepCallback(bridge, partial(append_report, job.directory / STEPS), should_stop, config.train, timer)
     nodes = 0 if use_cpu else plan_memory(config, measure_shape(config), measure_available(), opening).part_nodes
-    trainer = make_trainer(model, tokenizer, bridge, arguments, callback)
+    with vllm_takes(**engine_settings(model, config.policy, config.train, use_cpu)):
+        trainer = make_trainer(model, tokenizer, bridge, arguments, callback)
     trainer.nodes_per_part = nodes
     if environment.base_user is not None:
         open_base = open_base_sampler(tokenizer, limits.tool_role)

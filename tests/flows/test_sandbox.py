@@ -15,7 +15,7 @@ import pytest
 
 from flows.ops.sandbox import find_sandbox, small_world, start_sandbox, state_dir, stop_sandbox
 from flows.runtime.settings import load_config
-from slmsearch.config import RunConfig, SandboxConfig
+from slmsearch.config import CorpusConfig, RunConfig, SandboxConfig
 from slmsearch.environments.searcher.indexed_corpus import IndexedCorpus, open_indexed_corpus
 from slmsearch.environments.searcher.rollout import play_episodes
 from slmsearch.environments.searcher.searcher_environment import check_sandbox
@@ -70,7 +70,7 @@ def has_ended(pid: int) -> bool:
 
 def test_every_tool_and_the_embedder_through_a_live_server(config: RunConfig, indexed: IndexedCorpus, server: str) -> None:
     tools = sessions.SessionCorpus(indexed.corpus_digest, indexed.index_key, config.retrieval.top_k)
-    findings = check_tools(with_token(config), tools, indexed.toolbox)
+    findings = check_tools(with_token(config.sandbox, config.paths), tools, indexed.toolbox)
     assert [finding for finding in findings if not finding.passed] == []
     assert {"embedder", "search_pages", "view_sections", "read_section", "loop"} <= {finding.name for finding in findings}
     ranked = next(finding for finding in findings if finding.name == "embedder")
@@ -81,7 +81,7 @@ def test_an_index_that_is_not_there_is_an_outage_with_its_own_name(config: RunCo
     from slmsearch.errors import IndexUnusableError
     from slmsearch.extensions.sandbox.client import SandboxClient
 
-    client = SandboxClient(with_token(config), sessions.SessionCorpus(indexed.corpus_digest, "f" * 20, 3))
+    client = SandboxClient(with_token(config.sandbox, config.paths), sessions.SessionCorpus(indexed.corpus_digest, "f" * 20, 3))
     (result,) = client.run(["print(1)"])
     client.close()
     assert isinstance(result, IndexUnusableError)
@@ -152,10 +152,12 @@ def test_up_and_down_as_commands(isolated_environment: Path) -> None:
 
 BORROW = """
 import sys, time
-from flows.ops.sandbox import some_sandbox
+from pathlib import Path
+from slmsearch.extensions.sandbox.configured import some_sandbox
 from slmsearch.processes.ports import free_port
 from flows.runtime.settings import load_config
-with some_sandbox(load_config((), [f"--sandbox.port={free_port()}"])) as address:
+config = load_config((), [f"--sandbox.port={free_port()}"])
+with some_sandbox(config, Path(config.paths.data_dir) / "sandbox") as address:
     print(address, flush=True)
     time.sleep(600)
 """
@@ -193,8 +195,8 @@ def test_names_in_env(tmp_path: Path) -> None:
 
 
 def test_a_small_world_stands_in_only_for_the_default() -> None:
-    assert small_world(RunConfig()).corpus.world.pages < RunConfig().corpus.world.pages
-    own = RunConfig.model_validate({"corpus": {"world": {"pages": 50}}})
+    assert small_world(CorpusConfig()).world.pages < CorpusConfig().world.pages
+    own = CorpusConfig.model_validate({"world": {"pages": 50}})
     assert small_world(own) == own
 
 

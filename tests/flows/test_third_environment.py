@@ -36,16 +36,13 @@ class LookUp(Environment):
     name = "look-up"
     does = "knows the digit of a code"
 
-    @classmethod
-    def limits_of(cls, config: RunConfig) -> Limits:
-        return Limits(max_turn_tokens=8, max_episode_tokens=8, settings=("LookUp.limits_of",))
+    def make_limits(self) -> Limits:
+        return Limits(max_turn_tokens=8, max_episode_tokens=8, settings=("LookUp.make_limits",))
 
-    @classmethod
-    def opening(cls, config: RunConfig, question: str) -> list[Message]:
+    def opening(self, question: str) -> list[Message]:
         return [{"role": "user", "content": question}]
 
-    @classmethod
-    def key_parts(cls, config: RunConfig, index_key: str) -> dict[str, object]:
+    def key_parts(self, index_key: str) -> dict[str, object]:
         return {"version": 1}
 
     def score(self, question: Question, episode: Episode, correct: bool, draw: float) -> Reward:
@@ -58,7 +55,7 @@ class LookUp(Environment):
 
 # [parts]
 class Codes(DataSource):
-    def load_questions(self, config: RunConfig) -> list[Question]:
+    def load_questions(self) -> list[Question]:
         return [Question(code, f"Digit of {code}?", digit) for code, digit in CODES.items()]
 
 
@@ -72,7 +69,7 @@ class Lessons(Teaching[LookUp]):
         sft={"steps": 40, "tokens_per_batch": 512},
     )
 
-    def demonstrations(self, config: RunConfig, settings: SftConfig) -> Iterator[Demonstration]:
+    def demonstrations(self, settings: SftConfig) -> Iterator[Demonstration]:
         chance = Random(f"look-up {settings.seed}")
         while True:
             code, digit = chance.choice(list(CODES.items()))
@@ -88,7 +85,7 @@ class Guesses(Controls[LookUp]):
 
 
 class TaughtLookUp(LookUp):
-    data, teaching, controls = Codes(), Lessons(), Guesses()
+    data, teaching, controls = Codes, Lessons, Guesses
 
 
 # [/parts]
@@ -112,7 +109,7 @@ def test_an_environment_of_ones_own_is_trained_and_evaluated(isolated_environmen
     assert summary["baselines"]["always-7"]["answer/correct"] <= 0.5
     assert {"reward/correct", "reward/wordy", "stop/answered"} <= set(summary["after"])
     assert summary["decision"] == "inconclusive", "ten questions decide nothing"
-    tracker = open_tracker(config)
+    tracker = open_tracker(config.paths, config.tracking)
     assert tracker.client.get_registered_model("slmsearch-look-up") is not None
 
 
@@ -134,7 +131,7 @@ def test_the_flow_around_it(isolated_environment: Path, empty_store: Path, monke
     assert (summary["n"], summary["decision"], summary["environment"]) == (100, "promote", "look-up")
     latest = json.loads((isolated_environment / "mlruns" / "latest-look-up.json").read_text())
     assert latest["evaluations"] == summary["evaluations"] and "controls" not in latest
-    assert open_tracker(config).champion("slmsearch-look-up") is not None
+    assert open_tracker(config.paths, config.tracking).champion("slmsearch-look-up") is not None
 
 
 @pytest.mark.parametrize(
@@ -154,9 +151,9 @@ def test_the_first_part_alone_plays_and_grades_questions_of_a_file(tmp_path: Pat
     rows = [{"question": f"Digit of {code}?", "answer": digit} for code, digit in CODES.items()]
     (tmp_path / "codes.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     config = RunConfig(environment=f"{__name__}:LookUp").changed({"corpus.questions": str(tmp_path / "codes.jsonl")})
-    questions = LookUp.data.load_questions(config)
+    questions = LookUp.data(config).load_questions()
     assert len(questions) == len(CODES) == len({question.id for question in questions})
-    environment = LookUp.open(config)
+    environment = LookUp(config).open()
     episodes = environment.play(questions[:2], ScriptedSampler(lambda question, results: questions[0].answer), Sampling())
     rewards = [row.reward for row in environment.grade(questions[:2], environment.complete(questions[:2], episodes))]
     assert rewards == [1.0, float(questions[0].answer == questions[1].answer)]
@@ -169,4 +166,4 @@ def test_the_first_part_is_as_long_as_the_page_says() -> None:
 
 def test_an_environment_without_questions_is_one_line() -> None:
     with pytest.raises(ConfigError, match=r"needs questions: set corpus\.questions"):
-        LookUp.data.load_questions(RunConfig(environment="look-up"))
+        LookUp.data(RunConfig(environment="look-up")).load_questions()

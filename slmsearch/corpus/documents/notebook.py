@@ -17,6 +17,8 @@ from slmsearch.corpus.documents.text import fenced, one_line
 MAX_OUTPUT_CHARS = 1500
 """Number of characters kept of a cell's output."""
 _COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+_NAMED = ("image/", "application/vnd.jupyter.widget-view")
+"""Types of outputs whose text is only a name: pictures and widgets."""
 
 
 def notebook_to_markdown(text: str) -> Document:
@@ -43,7 +45,7 @@ def _cell(cell: dict[str, Any], language: str, dropped: list[Sequence[str]]) -> 
         read = read_markdown(source) if cell["cell_type"] == "markdown" else Document("", "")
         dropped += read.dropped
         return [read.content] if read.content.strip() else []
-    printed = "\n".join(filter(None, (_printed(output).strip("\n") for output in cell.get("outputs", []))))
+    printed = "\n".join(filter(None, (_COLOUR.sub("", _printed(output)).strip("\n") for output in cell.get("outputs", []))))
     if len(printed) > MAX_OUTPUT_CHARS:
         printed = f"{printed[:MAX_OUTPUT_CHARS]}\n..."
     return [fenced(code, info) for code, info in ((source, language), (printed, "")) if code.strip()]
@@ -52,11 +54,10 @@ def _cell(cell: dict[str, Any], language: str, dropped: list[Sequence[str]]) -> 
 def _printed(output: dict[str, Any]) -> str:
     kind, data = output["output_type"], output.get("data", {})
     if kind == "stream":
-        return _COLOUR.sub("", _joined(output["text"]))
+        return _joined(output["text"])
     if kind == "error":
-        return f"{output['ename']}: {_COLOUR.sub('', str(output['evalue']))}"
-    # The text beside a picture is only its name.
-    return "" if any(name.startswith("image/") for name in data) else _joined(data.get("text/plain", ""))
+        return f"{output['ename']}: {output['evalue']}"
+    return "" if any(name.startswith(_NAMED) for name in data) else _joined(data.get("text/plain", ""))
 
 
 def _joined(text: str | list[str]) -> str:

@@ -153,7 +153,8 @@ class _Reader:
             elif found := _FOOTNOTE.match(line):
                 waiting.append(f"[{found[1]}] {found[2] or ''}".rstrip())
             elif _COMMENT.match(line):
-                body, number = _block(lines, number, line)
+                if title != ".." or following.strip():  # what follows an empty comment is text
+                    body, number = _block(lines, number, line)
                 found = _DIRECTIVE.match(line)
                 made += self._directive(found[1], (found[2] or "").strip(), body) if found else []
             elif title.startswith(">>>"):
@@ -197,7 +198,8 @@ class _Reader:
             code = "\n".join(body).strip("\n")
             language, _, label = argument.partition(" ")
             shown = [f"{label}:", ""] if name == "code-tab" and label else []
-            return ["", *shown, fenced(code, language if language.isalnum() else ""), ""] if code.strip() else []
+            is_shown = code.strip() and "hide" not in options
+            return ["", *shown, fenced(code, language if language.isalnum() else ""), ""] if is_shown else []
         if name == "only" and _OTHER_OUTPUT.fullmatch(argument):
             self._dropped.append(("other output", f"only {argument}: {' '.join(' '.join(body).split())}"[:SHOWN_CHARS]))
             return []
@@ -252,10 +254,10 @@ def _block(lines: list[str], start: int, head: str) -> tuple[list[str], int]:
 
 
 def _is_title(title: str, line: str, following: str) -> bool:
-    """Return True for a title; four marks underline a title of any length, as in docutils."""
+    """Return True for a title; four marks underline a title of any length, two one of two letters, as in docutils."""
     underline = following.rstrip()
     named = any(c.isalnum() for c in title) and not _UNDERLINE.fullmatch(line)
-    return named and _UNDERLINE.fullmatch(underline) is not None and len(underline) >= min(4, len(title))
+    return named and _UNDERLINE.fullmatch(underline + underline[-1:]) is not None and len(underline) >= min(4, len(title))
 
 
 def _inline(text: str) -> str:

@@ -3,6 +3,7 @@
 import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from statistics import mean
@@ -44,16 +45,17 @@ class PlannerData(DataSource):
     unused = ("corpus.", "reward.", "control.", "searcher.")
     output = "planner"
 
-    def sources(self, config: RunConfig) -> dict[str, str | None]:
-        return {"planner.problems": config.planner.problems}
+    def sources(self) -> dict[str, str | None]:
+        return {"planner.problems": self.config.planner.problems}
 
-    def load_questions(self, config: RunConfig) -> list[Question]:
-        return load_problems(config.planner)
+    def load_questions(self) -> list[Question]:
+        return load_problems(self.config.planner)
 
-    def key_parts(self, config: RunConfig) -> Mapping[str, object] | None:
-        return problems_parts(config.planner)
+    def key_parts(self) -> Mapping[str, object] | None:
+        return problems_parts(self.config.planner)
 
-    def collect_again(self, config: CorpusConfig, recorded: Mapping[str, Any]) -> Mapping[str, object] | None:
+    @classmethod
+    def collect_again(cls, config: CorpusConfig, recorded: Mapping[str, Any]) -> Mapping[str, object] | None:
         if "kind" not in recorded:
             return None
         if config.questions is None:
@@ -63,16 +65,17 @@ class PlannerData(DataSource):
     def check(self, corpora_dir: Path, digest: str) -> dict[str, object]:
         return check_problems(load_questions(corpora_dir, digest))
 
-    def describe(self, config: RunConfig) -> str:
-        return config.planner.problems or f"problems:{config.planner.seed}"
+    def describe(self) -> str:
+        return self.config.planner.problems or f"problems:{self.config.planner.seed}"
 
-    def fresh(self, config: RunConfig, seed: int, pages: int, questions: int) -> RunConfig:
+    def fresh(self, seed: int, pages: int, questions: int) -> RunConfig:
         """Configure other generated problems."""
-        return config.changed({"planner.problems": None, "planner.limit": max(60, questions), "planner.seed": seed})
+        return self.config.changed({"planner.problems": None, "planner.limit": max(60, questions), "planner.seed": seed})
 
-    def servers(self, config: RunConfig) -> Mapping[str, bool]:
-        worker_served = config.planner.worker.kind in ("openai", "ollama")
-        embedder_served = config.retrieval.embedder.base_url is not None and bool(config.planner.reward.independence)
+    def servers(self) -> Mapping[str, bool]:
+        planner = self.config.planner
+        worker_served = planner.worker.kind in ("openai", "ollama")
+        embedder_served = self.config.retrieval.embedder.base_url is not None and bool(planner.reward.independence)
         return {"planner.": worker_served, "retrieval.embedder.": embedder_served, "retrieval.chroma": False, "sandbox.": False}
 
 
@@ -83,38 +86,36 @@ class PlannerTeaching(Teaching["PlannerEnvironment"]):
     seed_offset = 100
     advice = "raise planner.sft.max_tokens"
 
-    def demonstrations(self, config: RunConfig, settings: SftConfig) -> Iterator[Demonstration]:
+    def demonstrations(self, settings: SftConfig) -> Iterator[Demonstration]:
         """Demonstrate plans of fresh random problems."""
         return make_plan_demonstrations(settings.recipe, settings.seed)
 
-    def examples(
-        self, config: RunConfig, source: str, wrong: Mapping[str, Episode] | None = None
-    ) -> tuple[list[Demonstration], Counter[str]]:
+    def examples(self, source: str, wrong: Mapping[str, Episode] | None = None) -> tuple[list[Demonstration], Counter[str]]:
         """Load prompts and plans from a file or the Hub.
 
         Raises:
             CorpusError: the source is missing, or a row lacks a column.
         """
-        return [plan for plan in _read_plans(config.planner, source) if wrong is None or plan.question in wrong], Counter()
+        return [plan for plan in _read_plans(self.config.planner, source) if wrong is None or plan.question in wrong], Counter()
 
-    def settings(self, config: RunConfig, examples: int) -> SftConfig:
+    def settings(self, examples: int) -> SftConfig:
         """Return the settings; where `epochs` is set, with the number of steps that it takes."""
-        epochs, batch_size = config.planner.sft.epochs, config.sft.batch_size
-        steps = max(1, round(epochs * examples / batch_size)) if epochs and batch_size else config.sft.steps
-        return config.sft.model_copy(update={"steps": steps})
+        epochs, sft = self.config.planner.sft.epochs, self.config.sft
+        steps = max(1, round(epochs * examples / sft.batch_size)) if epochs and sft.batch_size else sft.steps
+        return sft.model_copy(update={"steps": steps})
 
-    def start_sources(self, config: RunConfig) -> tuple[str, ...]:
-        source = config.planner.sft.source
+    def start_sources(self) -> tuple[str, ...]:
+        source = self.config.planner.sft.source
         return ("demonstrations" if source == "generated" else source,)
 
-    def start_parts(self, config: RunConfig, digest: str) -> Mapping[str, object] | None:
-        plans = config.planner.sft
+    def start_parts(self, digest: str) -> Mapping[str, object] | None:
+        plans = self.config.planner.sft
         if not plans.enabled:
             return None
         return {
             "problems": digest if plans.source == "own" else "",
             "plans": plans.key_parts(exclude={"enabled"}),
-            "prompt": config.planner.system_prompt,
+            "prompt": self.config.planner.system_prompt,
         }
 
 
@@ -132,7 +133,7 @@ class PlannerControls(Controls["PlannerEnvironment"]):
         if name == PLAN_IS_QUESTION:
             return ScriptedSampler(lambda problem, results: render_plan(restate(problem)))
         if name == PLANS_SHUFFLED:
-            plans = shuffle_plans(questions, written, environment.config.evaluate.seed)
+            plans = shuffle_plans(questions, written, self.config.evaluate.seed)
             return ScriptedSampler(lambda problem, results: plans[problem])
         return super().sampler(environment, name, questions, written)
 
@@ -143,37 +144,38 @@ class PlannerEnvironment(Environment):
     does = "splits a problem for a frozen worker"
     name = "planner"
     tool_names = (SUBPROBLEM, COMBINE, DIRECT_SOLUTION)
-    data = PlannerData()
-    teaching = PlannerTeaching()
-    controls = PlannerControls()
+    data = PlannerData
+    teaching = PlannerTeaching
+    controls = PlannerControls
+    worker: Worker
+    independence: Independence
+    _alone: dict[str, bool]
+    """Problem -> whether the worker alone is right."""
 
-    def __init__(self, worker: Worker, judge: Judge, independence: Independence, config: RunConfig) -> None:
-        """Bind worker, judge and the measure of independence."""
-        super().__init__(config, judge)
-        self.worker, self.independence = worker, independence
-        self.base_user = worker if isinstance(worker, ModelWorker) else None
-        self._alone: dict[str, bool] = {}
-        """Problem -> whether the worker alone is right."""
+    def with_worker(self, worker: Worker, judge: Judge, independence: Independence) -> Self:
+        """Return a copy that is open, with this worker, this judge and this measure of independence."""
+        opened = copy(self)
+        opened.worker, opened.judge, opened.independence = worker, judge, independence
+        opened.base_user = worker if isinstance(worker, ModelWorker) else None
+        opened._alone = {}
+        return opened
 
-    @classmethod
-    def limits_of(cls, config: RunConfig) -> Limits:
-        planner = config.planner
+    def make_limits(self) -> Limits:
+        planner = self.config.planner
         most, settings = planner.max_plan_tokens, ("planner.max_plan_tokens",)
-        return Limits(most, most, config.searcher.tool_role, settings, max_example_tokens=planner.sft.max_tokens)
+        return Limits(most, most, self.config.searcher.tool_role, settings, max_example_tokens=planner.sft.max_tokens)
 
-    @classmethod
-    def opening(cls, config: RunConfig, question: str) -> list[Message]:
-        return make_plan_prompt(question, config.planner)
+    def opening(self, question: str) -> list[Message]:
+        return make_plan_prompt(question, self.config.planner)
 
-    @classmethod
-    def key_parts(cls, config: RunConfig, index_key: str) -> Mapping[str, object]:
-        planner = config.planner
+    def key_parts(self, index_key: str) -> Mapping[str, object]:
+        config, planner = self.config, self.config.planner
         read = {"arithmetic": {"max_operations"}, "base": {"max_new_tokens"}}
         used = read.get(planner.worker.kind, {"model", "base_url", "max_new_tokens"})
         asked = {"kind", "model", "base_url"} if config.judge.kind != "exact" else set()
         judge = {**config.judge.model_dump(mode="json", include=asked), "rules": RULES_VERSION} if asked else {}
         return {
-            "prompt": {"version": PLAN_PROMPT_VERSION, "system": config.planner.system_prompt},
+            "prompt": {"version": PLAN_PROMPT_VERSION, "system": planner.system_prompt},
             "max_plan_tokens": planner.max_plan_tokens,
             "worker": {name: value for name, value in planner.worker.key_parts().items() if name == "kind" or name in used},
             "independence": make_independence(config.retrieval).name if planner.reward.independence else None,
@@ -181,12 +183,11 @@ class PlannerEnvironment(Environment):
             "judge": {"kind": "numbers", **judge},
         }
 
-    @classmethod
-    def open(cls, config: RunConfig, digest: str | None = None, index_key: str | None = None) -> Self:
+    def open(self, digest: str | None = None, index_key: str | None = None) -> Self:
         """Open the environment; no model is loaded and no server contacted yet."""
-        return cls(
-            make_worker(config.planner), make_number_judge(config.judge, config.paths.data_dir), make_independence(config.retrieval), config
-        )
+        config = self.config
+        judge = make_number_judge(config.judge, config.paths.data_dir)
+        return self.with_worker(make_worker(config.planner), judge, make_independence(config.retrieval))
 
     def play(self, questions: Sequence[Question], sampler: Sampler, sampling: Sampling) -> list[Episode]:
         """Let the policy write the plans."""

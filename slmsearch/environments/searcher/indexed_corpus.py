@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
 
-from slmsearch.config import RunConfig
+from slmsearch.config import PathsConfig, RetrievalConfig, RunConfig
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.questions import Question
 from slmsearch.corpus.store import build_corpus, load_questions, read_manifest, read_pages
@@ -40,7 +40,7 @@ def open_indexed_corpus(
     """
     corpora_dir, index_dir = (Path(config.paths.data_dir) / name for name in ("corpora", "index"))
     digest = digest or build_corpus(config.corpus, corpora_dir)
-    key = index_key or name_index(config, digest)
+    key = index_key or name_index(digest, config.paths, config.retrieval)
     if index_key is None and not is_complete(index_dir / key):
         build_index(corpora_dir / digest, index_dir, config.retrieval, progress)
     questions = load_questions(corpora_dir, digest)
@@ -69,7 +69,6 @@ def _open_programs(config: RunConfig, digest: str, key: str) -> ProgramRunner | 
     )
 
 
-def name_index(config: RunConfig, digest: str) -> str:
+def name_index(digest: str, paths: PathsConfig, retrieval: RetrievalConfig) -> str:
     """Name the index version of a corpus; loads no model."""
-    corpus = read_manifest(config.paths.corpora / digest)
-    return make_index_key(corpus.pages_digest, config.retrieval)
+    return make_index_key(read_manifest(paths.corpora / digest).pages_digest, retrieval)

@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import asdict, replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -17,7 +18,7 @@ from slmsearch.corpus.store import build_corpus
 from slmsearch.environments.searcher.baselines import RetrieveThenAnswer
 from slmsearch.environments.searcher.demonstrations import TINY_SEARCHER, demonstrate_by_gold, make_demonstrations
 from slmsearch.environments.searcher.failure_modes import measure_episode
-from slmsearch.environments.searcher.indexed_corpus import IndexedCorpus, name_index, open_indexed_corpus
+from slmsearch.environments.searcher.indexed_corpus import name_index, open_indexed_corpus
 from slmsearch.environments.searcher.parsing import parse_turn, render_answer, render_call
 from slmsearch.environments.searcher.prompt import PROMPT_VERSION, describe_searcher, make_prompt
 from slmsearch.environments.searcher.random_turns import random_turn
@@ -57,20 +58,19 @@ class SearcherData(DataSource):
     label = "corpus"
     unused = ("environment", "planner.")
 
-    def sources(self, config: RunConfig) -> dict[str, str | None]:
-        return {"corpus.pages": config.corpus.pages, "corpus.questions": config.corpus.questions}
+    def sources(self) -> dict[str, str | None]:
+        return {"corpus.pages": self.config.corpus.pages, "corpus.questions": self.config.corpus.questions}
 
-    def key_parts(self, config: RunConfig) -> Mapping[str, object] | None:
-        return source_parts(config.corpus)
+    def key_parts(self) -> Mapping[str, object] | None:
+        return source_parts(self.config.corpus)
 
-    def collect_again(self, config: CorpusConfig, recorded: Mapping[str, Any]) -> Mapping[str, object] | None:
+    @classmethod
+    def collect_again(cls, config: CorpusConfig, recorded: Mapping[str, Any]) -> Mapping[str, object] | None:
         """Compare the parts of the key; another configuration may have given the same corpus."""
         return None if "kind" in recorded else source_parts(config.model_copy(update={"limit_pages": recorded["limit_pages"]}))
 
-    def build(
-        self, config: RunConfig, corpora_dir: Path, skipped: list[Skipped] | None = None, progress: Callable[[int, int], None] | None = None
-    ) -> str:
-        return build_corpus(config.corpus, corpora_dir, skipped, progress)
+    def build(self, corpora_dir: Path, skipped: list[Skipped] | None = None, progress: Callable[[int, int], None] | None = None) -> str:
+        return build_corpus(self.config.corpus, corpora_dir, skipped, progress)
 
     def check(self, corpora_dir: Path, digest: str) -> dict[str, object]:
         """Check with Great Expectations."""
@@ -78,20 +78,20 @@ class SearcherData(DataSource):
 
         return asdict(validate_corpus(corpora_dir / digest))
 
-    def describe(self, config: RunConfig) -> str:
-        return config.corpus.pages or f"world:{config.corpus.world.seed}"
+    def describe(self) -> str:
+        return self.config.corpus.pages or f"world:{self.config.corpus.world.seed}"
 
-    def index_key(self, config: RunConfig, digest: str) -> str:
-        return name_index(config, digest)
+    def index_key(self, digest: str) -> str:
+        return name_index(digest, self.config.paths, self.config.retrieval)
 
-    def fresh(self, config: RunConfig, seed: int, pages: int, questions: int) -> RunConfig:
+    def fresh(self, seed: int, pages: int, questions: int) -> RunConfig:
         """Configure another world."""
         world = WorldConfig(pages=pages, seed=seed)
-        return config.changed({"corpus.pages": None, "corpus.questions": None, "corpus.limit_pages": 0, "corpus.world": world})
+        return self.config.changed({"corpus.pages": None, "corpus.questions": None, "corpus.limit_pages": 0, "corpus.world": world})
 
-    def servers(self, config: RunConfig) -> Mapping[str, bool]:
-        served = config.retrieval.embedder.base_url is not None
-        return {"planner.": False, "retrieval.embedder.": served, "sandbox.": config.searcher.programs}
+    def servers(self) -> Mapping[str, bool]:
+        served = self.config.retrieval.embedder.base_url is not None
+        return {"planner.": False, "retrieval.embedder.": served, "sandbox.": self.config.searcher.programs}
 
 
 class SearcherTeaching(Teaching["SearcherEnvironment"]):
@@ -100,44 +100,43 @@ class SearcherTeaching(Teaching["SearcherEnvironment"]):
     tiny = TINY_SEARCHER
     advice = "name gold sections in corpus.questions, raise retrieval.top_k or searcher.max_episode_tokens"
 
-    def demonstrations(self, config: RunConfig, settings: SftConfig) -> Iterator[Demonstration]:
+    def demonstrations(self, settings: SftConfig) -> Iterator[Demonstration]:
         """Demonstrate by a scripted reader in fresh random worlds."""
-        return make_demonstrations(settings, config.retrieval.top_k, settings.seed, config.searcher.missing_names)
+        return make_demonstrations(settings, self.config.retrieval.top_k, settings.seed, self.config.searcher.missing_names)
 
-    def examples(
-        self, config: RunConfig, source: str, wrong: Mapping[str, Episode] | None = None
-    ) -> tuple[list[Demonstration], Counter[str]]:
+    def examples(self, source: str, wrong: Mapping[str, Episode] | None = None) -> tuple[list[Demonstration], Counter[str]]:
         """See `Teaching.examples`: `gold` demonstrates the configured training questions by their gold sections."""
         if source != "gold":
-            return super().examples(config, source, wrong)
-        indexed = open_indexed_corpus(config)
-        questions = select_questions(indexed.questions[config.train.split], config.train.limit)
-        questions = mix_twins(questions, config.train.twins_frac, indexed.toolbox)
+            return super().examples(source, wrong)
+        indexed, train = open_indexed_corpus(self.config), self.config.train
+        questions = select_questions(indexed.questions[train.split], train.limit)
+        questions = mix_twins(questions, train.twins_frac, indexed.toolbox)
         questions = [question for question in questions if wrong is None or question.question in wrong]
         begins = {
             text: next((call.argument for call in episode.calls if call.name == SEARCH), text) for text, episode in (wrong or {}).items()
         }
-        shown, left_out = demonstrate_by_gold(questions, indexed.toolbox, config.searcher, begins)
+        shown, left_out = demonstrate_by_gold(questions, indexed.toolbox, self.config.searcher, begins)
         new = {question.question for question in questions if wrong is not None or question.kind == CORRECTION}
         return [replace(demonstration, new=demonstration.question in new) for demonstration in shown], left_out
 
-    def start_sources(self, config: RunConfig) -> tuple[str, ...]:
-        return ("own", "gold") if config.sft.start == "own" else (config.sft.start,)
+    def start_sources(self) -> tuple[str, ...]:
+        return ("own", "gold") if self.config.sft.start == "own" else (self.config.sft.start,)
 
-    def start_parts(self, config: RunConfig, digest: str) -> Mapping[str, object] | None:
+    def start_parts(self, digest: str) -> Mapping[str, object] | None:
+        config = self.config
         if config.sft.start == "none":
             return None
         own = {"sampled": [config.train.temperature, config.evaluate.batch_size]} if config.sft.start == "own" else {}
-        played = SearcherEnvironment.key_parts(config, name_index(config, digest))
-        return {"corpus": digest, "limit": config.train.limit, **own, **self.train_parts(config), **played}
+        played = SearcherEnvironment(config).key_parts(name_index(digest, config.paths, config.retrieval))
+        return {"corpus": digest, "limit": config.train.limit, **own, **self.train_parts(), **played}
 
-    def train_parts(self, config: RunConfig) -> Mapping[str, object]:
-        return {"twins": [config.train.twins_frac, TWINS_VERSION]} if config.train.twins_frac else {}
+    def train_parts(self) -> Mapping[str, object]:
+        return {"twins": [self.config.train.twins_frac, TWINS_VERSION]} if self.config.train.twins_frac else {}
 
-    def training_questions(self, environment: "SearcherEnvironment", config: RunConfig, questions: Sequence[Question]) -> list[Question]:
+    def training_questions(self, environment: "SearcherEnvironment", questions: Sequence[Question]) -> list[Question]:
         """See `Teaching.training_questions`: replace `train.twins_frac` of them by twins."""
-        chosen = select_questions(questions, config.train.limit)
-        return select_questions(mix_twins(chosen, config.train.twins_frac, environment.toolbox), 0)
+        chosen = select_questions(questions, self.config.train.limit)
+        return select_questions(mix_twins(chosen, self.config.train.twins_frac, environment.toolbox), 0)
 
 
 class SearcherControls(Controls["SearcherEnvironment"]):
@@ -147,23 +146,23 @@ class SearcherControls(Controls["SearcherEnvironment"]):
     has_sft = True
     reward_kind = "reward.kind"
 
-    def evaluated(self, config: RunConfig) -> tuple[str, ...]:
+    def evaluated(self) -> tuple[str, ...]:
         """See `Controls.evaluated`: the policies of `evaluate.baselines`, models included."""
-        return tuple(config.evaluate.baselines)
+        return tuple(self.config.evaluate.baselines)
 
     def sampler(self, environment: "SearcherEnvironment", name: str, questions: Sequence[Question], written: Mapping[str, str]) -> Sampler:
         if name == RETRIEVE_THEN_ANSWER:
-            return ScriptedSampler(RetrieveThenAnswer(environment.toolbox, environment.config.searcher.max_turns))
+            return ScriptedSampler(RetrieveThenAnswer(environment.toolbox, self.config.searcher.max_turns))
         if name == RANDOM:
-            return ScriptedSampler(partial(random_turn, seed=environment.config.evaluate.seed))
+            return ScriptedSampler(partial(random_turn, seed=self.config.evaluate.seed))
         return super().sampler(environment, name, questions, written)
 
     def twins(self, environment: "SearcherEnvironment", questions: Sequence[Question], view: str) -> list[Question]:
         return make_twins(questions, view, environment.toolbox)
 
-    def has_reader(self, config: RunConfig) -> bool:
+    def has_reader(self) -> bool:
         """See `Controls.has_reader`: True if a run begins with gold demonstrations of its own pages."""
-        return config.sft.start != "none"
+        return self.config.sft.start != "none"
 
 
 class SearcherEnvironment(Environment):
@@ -172,30 +171,30 @@ class SearcherEnvironment(Environment):
     does = "searches a corpus in several turns"
     name = "searcher"
     tool_names = TOOL_NAMES
-    data = SearcherData()
-    teaching = SearcherTeaching()
-    controls = SearcherControls()
+    data = SearcherData
+    teaching = SearcherTeaching
+    controls = SearcherControls
+    toolbox: Toolbox
 
-    def __init__(self, toolbox: Toolbox, judge: Judge, config: RunConfig) -> None:
-        """Bind tools and judge."""
-        super().__init__(config, judge)
-        self.toolbox = toolbox
+    def with_tools(self, toolbox: Toolbox, judge: Judge) -> Self:
+        """Return a copy that is open, with these tools and this judge."""
+        opened = copy(self)
+        opened.toolbox, opened.judge = toolbox, judge
+        return opened
 
-    @classmethod
-    def limits_of(cls, config: RunConfig) -> Limits:
-        searcher = config.searcher
+    def make_limits(self) -> Limits:
+        searcher = self.config.searcher
         settings = ("searcher.max_episode_tokens", "searcher.max_turn_tokens")
         return Limits(searcher.max_turn_tokens, searcher.max_episode_tokens, searcher.tool_role, settings, searcher.max_section_chars)
 
-    @classmethod
-    def opening(cls, config: RunConfig, question: str) -> list[Message]:
-        return make_prompt(question, config.searcher)
+    def opening(self, question: str) -> list[Message]:
+        return make_prompt(question, self.config.searcher)
 
-    @classmethod
-    def key_parts(cls, config: RunConfig, index_key: str) -> Mapping[str, object]:
+    def key_parts(self, index_key: str) -> Mapping[str, object]:
+        config = self.config
         return {
             "index": index_key,
-            "prompt": [PROMPT_VERSION, *(dict(message) for message in cls.opening(config, "?"))],
+            "prompt": [PROMPT_VERSION, *(dict(message) for message in self.opening("?"))],
             "judge": _describe_judge(config.judge),
             "top_k": config.retrieval.top_k,
             "ranking": [config.retrieval.ranking, RANKING_VERSION],
@@ -203,11 +202,11 @@ class SearcherEnvironment(Environment):
             "reward": config.reward.key_parts(),
         }
 
-    @classmethod
-    def open(cls, config: RunConfig, digest: str | None = None, index_key: str | None = None) -> Self:
+    def open(self, digest: str | None = None, index_key: str | None = None) -> Self:
         """Open corpus and index, which stay open, because many policies are played over them."""
+        config = self.config
         opened = _open(config, digest, index_key) if digest and index_key else open_indexed_corpus(config, digest, index_key)
-        return cls(opened.toolbox, make_judge(config.judge, config.paths.data_dir), config)
+        return self.with_tools(opened.toolbox, make_judge(config.judge, config.paths.data_dir))
 
     def play(self, questions: Sequence[Question], sampler: Sampler, sampling: Sampling) -> list[Episode]:
         with judging_ahead(self.judge) as on_end:
@@ -237,9 +236,7 @@ def scoring(reward: RewardConfig) -> Score:
     return lambda question, episode, correct, draw: score_episode(episode, question, correct, reward, draw)
 
 
-@lru_cache(maxsize=1)
-def _open(config: RunConfig, digest: str, index_key: str) -> IndexedCorpus:
-    return open_indexed_corpus(config, digest, index_key)
+_open = lru_cache(maxsize=1)(open_indexed_corpus)
 
 
 def _describe_judge(config: JudgeConfig) -> dict[str, str | int | None]:

@@ -67,8 +67,8 @@ class BadRequests:
         return value if self._rng.random() < 0.3 else {**value, name: {"unforeseen": self._rng.choice((*ODD, self._token))}}
 
     def _fill_object(self, schema: Schema, root: Schema) -> dict[str, object]:
-        required = schema.get("required", ())
-        return {name: self._fill(part, root) for name, part in schema["properties"].items() if name in required or self._rng.random() < 0.5}
+        required, fields = schema.get("required", ()), schema.get("properties", {})
+        return {name: self._fill(part, root) for name, part in fields.items() if name in required or self._rng.random() < 0.5}
 
     def _fill(self, schema: Schema, root: Schema) -> Any:
         """Make a value as the schema requires, or now and then another."""

@@ -22,7 +22,7 @@ import psutil
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PretrainedConfig
 
-from slmsearch.config import RunConfig
+from slmsearch.config import PlannerConfig, RunConfig
 from slmsearch.errors import ServiceError
 from slmsearch.extensions.bench.result import Result, Say, tabulate
 from slmsearch.processes.child import ChildProcess, ProcessSettings
@@ -180,7 +180,7 @@ def _try(preset: Preset, made: Path, work: Path, device: str) -> PresetTrial:
     flagged = RunConfig.model_validate(preset.config.changed(flags).model_dump(warnings=False))  # flags are texts
     prompt = PROMPT_TOKENS if flagged.searcher.system_prompt else SHORT_PROMPT
     plan = plan_memory(flagged, measure_shape(preset.config, str(made)), available, prompt)
-    planned = needed(plan, flagged)
+    planned = needed(plan, flagged.planner)
     command = ["planner", "sft", "--out", str(work / "out")] if preset.config.planner.sft.enabled else ["train"]
     laid = [part for file in preset.files for part in ("--config", str(file))]
     arguments = [*command, *laid, *(f"--{name}={value}" for name, value in flags.items()), "--json"]
@@ -240,12 +240,12 @@ def _plan_whole(preset: Preset, work: Path, available: Mapping[str, float], devi
     shape_of(preset.real.policy.model).save_pretrained(work / "shape")
     shape = measure_shape(preset.real, str(work / "shape"))
     real = preset.real.changed({"policy.device": device})
-    return needed(plan_memory(real, shape, available), real)
+    return needed(plan_memory(real, shape, available), real.planner)
 
 
-def needed(plan: MemoryPlan, config: RunConfig) -> float:
+def needed(plan: MemoryPlan, planner: PlannerConfig) -> float:
     """Return the bytes that a preset's command needs: those of supervised training if the preset is for that, else of the worst phase."""
-    return plan.needs(SFT) if config.planner.sft.enabled else plan.peak
+    return plan.needs(SFT) if planner.sft.enabled else plan.peak
 
 
 def _watch(arguments: Sequence[str], log: Path, device: str) -> tuple[Mapping[str, object], float]:

@@ -7,8 +7,8 @@
 - Tools call the same toolbox. It serves them one by one; query embeddings come from the same cache.
 - Its update in the micro-batch size that is fastest of those tried (`PEER_MICRO_BATCHES`).
 
-What it lacks is what is measured: it prefills the whole conversation anew in every turn, pads the update to the longest episode, and
-computes log-probabilities for tool text.
+The measured difference is the work that it cannot avoid: it prefills the whole conversation anew in every turn, pads the update to the
+longest episode, and computes log-probabilities for tool text.
 """
 
 import random
@@ -23,6 +23,7 @@ from trl import GRPOTrainer
 
 from slmsearch.environments.searcher.parsing import parse_turn
 from slmsearch.environments.searcher.prompt import make_prompt
+from slmsearch.environments.searcher.searcher_environment import SearcherEnvironment
 from slmsearch.environments.searcher.tools import READ, SEARCH, VIEW, Toolbox
 from slmsearch.episodes.episode import ToolCall
 from slmsearch.extensions.bench.shapes import BenchShape
@@ -111,7 +112,7 @@ def make_peer(shape: BenchShape, micro_batch: int, directory: Path, callback: Tr
     config, train = shape.config, shape.config.train
     backend = {"train.vllm.mode": "colocate" if with_vllm else "off"}
     accumulating = config.changed({"train.accumulation": shape.episodes // micro_batch, **backend})
-    arguments = make_arguments(accumulating, directory, 1, use_cpu=config.policy.device == "cpu")
+    arguments = make_arguments(SearcherEnvironment(accumulating), directory, 1, use_cpu=config.policy.device == "cpu")
     arguments.save_strategy = SaveStrategy.NO
     arguments.generation_kwargs = {"max_tokens" if with_vllm else "max_new_tokens": config.searcher.max_turn_tokens}
     arguments.max_tool_calling_iterations = config.searcher.max_turns - 1

@@ -263,10 +263,10 @@ def make_ours(shape: BenchShape, directory: Path, watch: Stopwatch) -> tuple[Any
     config = shape.config
     model, tokenizer = load_trainable(config.policy)
     open_sampler, timer = open_torch_sampler(tokenizer, config.searcher.tool_role), PhaseTimer()
-    environment = SearcherEnvironment(shape.toolbox, make_judge(config.judge), config)
+    environment = SearcherEnvironment(config).with_tools(shape.toolbox, make_judge(config.judge))
     bridge = RolloutBridge(shape.questions, environment, open_sampler, tokenizer.eos_token_id, timer)
     callback = StepCallback(bridge, lambda report: None, lambda: False, config.train, timer)
-    arguments = make_arguments(config, directory, 1, config.policy.device == "cpu")
+    arguments = make_arguments(environment, directory, 1, config.policy.device == "cpu")
     trainer = make_trainer(model, tokenizer, bridge, arguments, callback)
     trainer.args.save_strategy = "no"
     trainer.add_callback(watch)

@@ -16,7 +16,7 @@ other work they say more than wall time.
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from functools import partial
 from itertools import cycle, islice
@@ -27,7 +27,7 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from slmsearch.config import RunConfig, SftConfig
+from slmsearch.config import LoraSection, PolicyConfig, RunConfig, SftConfig
 from slmsearch.errors import TrainingError
 from slmsearch.extensions.bench.result import Result, Say, tabulate, take_turns
 
@@ -44,6 +44,7 @@ SIDES = ("slmsearch", "trl")
 COLUMNS = {"": "{side}", "tokens/s": "{tokens_per_s:.0f}", "tokens per CPU s": "{tokens_per_cpu_s:.0f}", "peak, GiB": "{peak_rss_gib:.2f}"}
 Episodes = list[tuple[list[int], list[int]]]
 """Token ids and labels."""
+Start = Callable[[str, Any], tuple[float, float]]
 
 
 def run_sft(config: RunConfig, runs: int, say: Say) -> Result:
@@ -54,8 +55,11 @@ def run_sft(config: RunConfig, runs: int, say: Say) -> Result:
     """
     episodes = _encode_episodes(config)
     tokens, labels = sum(len(ids) for ids, _ in episodes), [label for _, labels in episodes for label in labels]
+    policy, lora = config.policy, config.train.lora
+    both = (partial(_start_ours, config.sft, policy, lora), partial(_start_peer, policy, lora))
+    starts = {name: partial(start, episodes, runs + 1) for name, start in zip(SIDES, both, strict=True)}
     with ExitStack() as stack:
-        sides = {name: stack.enter_context(closing(_Side(name, config, episodes, runs + 1))) for name in SIDES}
+        sides = {name: stack.enter_context(closing(_Side(name, start))) for name, start in starts.items()}
         for side in sides.values():
             side.take()
         updates = take_turns({name: partial(side.update, say) for name, side in sides.items()}, runs)
@@ -97,21 +101,22 @@ def run_sft(config: RunConfig, runs: int, say: Say) -> Result:
 def _encode_episodes(config: RunConfig) -> Episodes:
     from transformers import AutoTokenizer
 
+    from slmsearch.environments.registry import environment_of
     from slmsearch.episodes.chat_renderer import ChatRenderer
     from slmsearch.training.streams import demonstrated
 
     renderer = ChatRenderer(AutoTokenizer.from_pretrained(config.policy.model), config.searcher.tool_role)
-    stream = demonstrated(renderer, config, SftConfig(recipe="expert", seed=config.sft.seed))
+    stream = demonstrated(renderer, environment_of(config), SftConfig(recipe="expert", seed=config.sft.seed))
     return [(list(encoded.ids), list(encoded.labels)) for encoded in islice(stream, EPISODES)]
 
 
 class _Side:
     """One path in its process; it takes an update on request."""
 
-    def __init__(self, name: str, config: RunConfig, episodes: Episodes, updates: int) -> None:
+    def __init__(self, name: str, start: Start) -> None:
         self.name, context = name, get_context("spawn")
         self._line, there = context.Pipe()
-        self._process = context.Process(target=_train_side, args=(name, config, episodes, updates, there), daemon=True)
+        self._process = context.Process(target=_train_side, args=(name, start, there), daemon=True)
         self._process.start()
         there.close()
 
@@ -136,7 +141,7 @@ class _Side:
         self._process.join()
 
 
-def _train_side(side: str, config: RunConfig, episodes: Episodes, updates: int, line: Connection) -> None:
+def _train_side(side: str, start: Start, line: Connection) -> None:
     """Train one path in this process, an update for every message that comes in."""
     import resource
 
@@ -151,9 +156,8 @@ def _train_side(side: str, config: RunConfig, episodes: Episodes, updates: int, 
     from slmsearch.models.load import has_bf16
 
     torch.manual_seed(0)
-    start = _start_ours if side == "slmsearch" else _start_peer
     with TemporaryDirectory() as folder:
-        loss, limit_s = start(config, episodes, updates, folder, _turn_taker(line))
+        loss, limit_s = start(folder, _turn_taker(line))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     line.send(
         {"peak_rss_gib": round(peak, 3), "threads": torch.get_num_threads(), "bfloat16": has_bf16(), "loss": loss, "limit_s": limit_s}
@@ -180,7 +184,9 @@ def _turn_taker(line: Connection) -> Any:
     return TurnTaker()
 
 
-def _start_ours(config: RunConfig, episodes: Episodes, updates: int, folder: str, taker: Any) -> tuple[float, float]:
+def _start_ours(
+    sft: SftConfig, policy: PolicyConfig, lora: LoraSection, episodes: Episodes, updates: int, folder: str, taker: Any
+) -> tuple[float, float]:
     """Train; return the loss, and the seconds of an update's linear layers alone."""
     from peft import get_peft_model
 
@@ -189,7 +195,7 @@ def _start_ours(config: RunConfig, episodes: Episodes, updates: int, folder: str
     from slmsearch.training.sft import EpisodeBatches, Lesson, train_sft
     from slmsearch.training.teach import load_student
 
-    settings = config.sft.model_copy(
+    settings = sft.model_copy(
         update={
             "steps": updates,
             "batch_size": len(episodes),
@@ -199,8 +205,8 @@ def _start_ours(config: RunConfig, episodes: Episodes, updates: int, folder: str
             "lora": True,
         }
     )
-    model, tokenizer = load_student(config.policy, lora=True)
-    model = get_peft_model(model, make_adapter_config(config.train.lora))
+    model, tokenizer = load_student(policy, lora=True)
+    model = get_peft_model(model, make_adapter_config(lora))
     encoded, logs = [Encoded(ids, labels, 0) for ids, labels in episodes], dict[str, float]()
     lesson = Lesson(model, tokenizer, settings, lambda: cycle(encoded))
     train_sft(lesson, Path(folder), lambda _, log: logs.update(log), callbacks=[taker])
@@ -237,7 +243,7 @@ def time_linear_layers(model: Any, tokens: Sequence[int]) -> float:
     return median(times[1:])
 
 
-def _start_peer(config: RunConfig, episodes: Episodes, updates: int, folder: str, taker: Any) -> tuple[float, float]:
+def _start_peer(policy: PolicyConfig, lora: LoraSection, episodes: Episodes, updates: int, folder: str, taker: Any) -> tuple[float, float]:
     from datasets import Dataset
     from trl import SFTConfig as PeerConfig
     from trl import SFTTrainer
@@ -245,7 +251,7 @@ def _start_peer(config: RunConfig, episodes: Episodes, updates: int, folder: str
     from slmsearch.models.load import has_bf16, load_model
     from slmsearch.training.grpo_settings import make_adapter_config
 
-    model, tokenizer = load_model(config.policy)
+    model, tokenizer = load_model(policy)
     arguments = PeerConfig(
         output_dir=folder,
         max_steps=updates,
@@ -269,6 +275,6 @@ def _start_peer(config: RunConfig, episodes: Episodes, updates: int, folder: str
     )
     masks = [[int(label >= 0) for label in labels] for _, labels in episodes]
     data = Dataset.from_dict({"input_ids": [ids for ids, _ in episodes], "completion_mask": masks})
-    adapter = make_adapter_config(config.train.lora)
+    adapter = make_adapter_config(lora)
     trainer = SFTTrainer(model, arguments, train_dataset=data, processing_class=tokenizer, peft_config=adapter, callbacks=[taker])
     return float(trainer.train().training_loss), 0.0

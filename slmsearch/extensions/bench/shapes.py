@@ -19,6 +19,7 @@ from slmsearch.corpus.view import View
 from slmsearch.environments.searcher.demonstrations import TitleIndex
 from slmsearch.environments.searcher.indexed_corpus import open_indexed_corpus
 from slmsearch.environments.searcher.parsing import render_call
+from slmsearch.environments.searcher.searcher_environment import SearcherEnvironment
 from slmsearch.environments.searcher.tools import VIEW, Toolbox
 from slmsearch.episodes.chat_renderer import ChatRenderer
 from slmsearch.episodes.data_source import select_questions
@@ -113,4 +114,4 @@ def _calls(questions: Sequence[Question], renderer: ChatRenderer) -> Iterator[En
         lengths = [RESULT_WORDS] * 3 if far else [chance.choice((8, 60)) for _ in range(2)]
         results = (*(filler(str(chance.random()), words) for words in lengths), "")
         turns = tuple((render_call(ToolCall(VIEW, str(chance.randrange(1000, 9999)))), result) for result in results)
-        yield encode_demonstration(Demonstration(chance.choice(questions).question, turns), renderer, RunConfig())
+        yield encode_demonstration(Demonstration(chance.choice(questions).question, turns), renderer, SearcherEnvironment(RunConfig()))

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import httpx
 from pydantic import SecretStr, TypeAdapter
 
-from slmsearch.config import ProgramLimits, RunConfig, SandboxConfig
+from slmsearch.config import PathsConfig, ProgramLimits, RunConfig, SandboxConfig
 from slmsearch.environments.searcher.tools import render_outcome
 from slmsearch.episodes.episode import CallMade, ToolCall, ToolResult
 from slmsearch.errors import SandboxError, SlmSearchError, error_of
@@ -40,10 +40,10 @@ def sandbox_address(config: SandboxConfig) -> str:
 
 def make_programs(config: RunConfig, corpus_digest: str, index_key: str) -> "SandboxClient":
     """Make the client through which the programs of a run reach the tools; nothing is connected before the first program."""
-    return SandboxClient(with_token(config), SessionCorpus(corpus_digest, index_key, config.retrieval.top_k))
+    return SandboxClient(with_token(config.sandbox, config.paths), SessionCorpus(corpus_digest, index_key, config.retrieval.top_k))
 
 
-def with_token(config: RunConfig) -> SandboxConfig:
+def with_token(sandbox: SandboxConfig, paths: PathsConfig) -> SandboxConfig:
     """Return the settings of the sandbox with its token: the configured one, or for this machine that of the data directory.
 
     Without it every user of the machine could run programs there, close the sessions of others, and read a corpus whose digest they know.
@@ -51,10 +51,9 @@ def with_token(config: RunConfig) -> SandboxConfig:
     Raises:
         SandboxError: the file cannot be made or read.
     """
-    sandbox = config.sandbox
     if sandbox.token is not None or (sandbox.base_url and urlsplit(sandbox.base_url).hostname not in OWN_HOSTS):
         return sandbox
-    path = Path(config.paths.data_dir) / TOKEN
+    path = Path(paths.data_dir) / TOKEN
     try:
         return sandbox.model_copy(update={"token": SecretStr(_read_or_make(path))})
     except (OSError, ValueError) as error:

@@ -18,7 +18,7 @@ from typing import Any, Literal
 import verifiers.v1 as vf
 from pydantic import Field, SecretStr
 
-from slmsearch.config import JudgeConfig, RunConfig
+from slmsearch.config import EmbedderConfig, JudgeConfig, RunConfig
 from slmsearch.config.secrets import MASK
 from slmsearch.corpus.questions import FIELDS, Question
 from slmsearch.corpus.store import build_corpus, load_questions
@@ -96,7 +96,7 @@ class SearcherTask(vf.Task[SearcherTaskData, SearcherState, SearcherTaskConfig])
     async def setup(self, trace: vf.Trace) -> None:
         """Open corpus and index, once in a process, and hand them to the harness."""
         indexed = await asyncio.to_thread(open_indexed_corpus, self.config.run)
-        trace.state.searcher = SearcherEnvironment(indexed.toolbox, ExactJudge(), self.config.run)
+        trace.state.searcher = SearcherEnvironment(self.config.run).with_tools(indexed.toolbox, ExactJudge())
 
     @vf.metric
     async def episode(self, trace: vf.Trace) -> Mapping[str, float]:
@@ -139,7 +139,7 @@ class SearcherTaskset(vf.Taskset[SearcherTask, SearcherTasksetConfig]):
             CorpusError: it cannot be built, or holds no such question.
         """
         run = self.config.task.run
-        check_secrets(run)
+        check_secrets(run.judge, run.retrieval.embedder)
         corpora = run.paths.corpora
         evaluate = run.evaluate.model_copy(update={"split": self.config.split or run.evaluate.split})
         with _OPENING:
@@ -159,7 +159,7 @@ def open_indexed_corpus(run: RunConfig) -> IndexedCorpus:
         CorpusError, IndexUnusableError, EmbedderError: it cannot be built or opened.
         ConfigError: a key was masked on its way here.
     """
-    check_secrets(run)
+    check_secrets(run.judge, run.retrieval.embedder)
     with _OPENING:
         return _open_indexed_corpus(run)
 
@@ -177,13 +177,13 @@ def _open_judge(config: JudgeConfig, data_dir: str) -> tuple[Judge, ThreadPoolEx
     return make_judge(config, data_dir), ThreadPoolExecutor(config.concurrency, thread_name_prefix="judge")
 
 
-def check_secrets(run: RunConfig) -> None:
+def check_secrets(judge: JudgeConfig, embedder: EmbedderConfig) -> None:
     """Refuse keys that were masked: by `verifiers` when it handed the settings to a worker process, or by `slmsearch config`.
 
     Raises:
         ConfigError: one is masked.
     """
-    keys: dict[str, SecretStr | None] = {"judge.api_key": run.judge.api_key, "retrieval.embedder.api_key": run.retrieval.embedder.api_key}
+    keys: dict[str, SecretStr | None] = {"judge.api_key": judge.api_key, "retrieval.embedder.api_key": embedder.api_key}
     for name, key in keys.items():
         if key is not None and key.get_secret_value() == MASK:
             raise ConfigError(f"{name} arrived masked, as verifiers hands keys to its workers; give it as a flag and run with --no-serve")

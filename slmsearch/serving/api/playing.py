@@ -98,7 +98,7 @@ def load(served: ServedPolicy) -> str:
         SlmSearchError: one of them is missing or does not fit.
     """
     indexed = open_indexed_corpus(served.config, served.corpus_digest, served.index_key)
-    environment = SearcherEnvironment(indexed.toolbox, ExactJudge(), served.config)
+    environment = SearcherEnvironment(served.config).with_tools(indexed.toolbox, ExactJudge())
     if served.spec.policy is None:
         environment = without_token_limits(environment)
     indexed.toolbox.index.search(["setup"], 1)  # loads the embedder, which is not the first question's time

@@ -75,5 +75,5 @@ def evaluate_searcher(
     total: int | None = None,
 ) -> Evaluation:
     """Evaluate a policy that searches with these tools."""
-    environment = SearcherEnvironment(toolbox, make_judge(config.judge, config.paths.data_dir), config)
+    environment = SearcherEnvironment(config).with_tools(toolbox, make_judge(config.judge, config.paths.data_dir))
     return evaluate_policy(questions, environment, spec, progress, total)

@@ -31,11 +31,11 @@ def config(tmp_path, monkeypatch):
 
 def play(script, config, environment=None):
     spec = PolicySpec("scripted", None)
-    return evaluate_policy(QUESTIONS, environment or PlannerEnvironment.open(config), spec, sampler=ScriptedSampler(script))
+    return evaluate_policy(QUESTIONS, environment or PlannerEnvironment(config).open(), spec, sampler=ScriptedSampler(script))
 
 
 def evaluate_plans(spec, config):
-    return evaluate_policy(QUESTIONS, PlannerEnvironment.open(config), spec)
+    return evaluate_policy(QUESTIONS, PlannerEnvironment(config).open(), spec)
 
 
 def test_gold_plans_solve_everything_and_gain_over_the_worker(config):
@@ -83,13 +83,12 @@ def test_a_broken_worker_fails_episodes_and_grades_none(config):
         broken = task.kind == "solve_subproblem" and "plus" in task.question
         return Solution(None, failure="worker: gone") if broken else Solution("1", 1)
 
-    made = PlannerEnvironment.open(config)
-    environment = PlannerEnvironment(ConcurrentWorker("half", solve, 2), NumberJudge(), made.independence, config)
+    made = PlannerEnvironment(config).open()
+    environment = PlannerEnvironment(config).with_worker(ConcurrentWorker("half", solve, 2), NumberJudge(), made.independence)
     with pytest.raises(EvaluationError, match="worker: gone"):
         play(lambda problem, results: GOLD[problem], config, environment)
-    down = PlannerEnvironment(
-        ConcurrentWorker("down", lambda task: Solution(None, failure="worker: off"), 2), NumberJudge(), made.independence, config
-    )
+    off = ConcurrentWorker("down", lambda task: Solution(None, failure="worker: off"), 2)
+    down = PlannerEnvironment(config).with_worker(off, NumberJudge(), made.independence)
     with pytest.raises(GenerationError, match="worker alone could not be asked"):
         play(lambda problem, results: "no plan", config, down)
 

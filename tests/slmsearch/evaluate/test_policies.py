@@ -95,7 +95,7 @@ def test_descriptions_follow_content_not_names(tmp_path: Path) -> None:
 
 
 def test_writers_of_baselines() -> None:
-    environment = SearcherEnvironment(make_toolbox(), ExactJudge(), RunConfig())
+    environment = SearcherEnvironment(RunConfig()).with_tools(make_toolbox(), ExactJudge())
     random = make_policy_sampler(parse_policy("random", CONFIG, SearcherEnvironment.controls.baselines), environment, [])
     assert type(random) is ScriptedSampler
     assert (random._script.func, random._script.keywords) == (random_turn, {"seed": RunConfig().evaluate.seed})  # type: ignore[attr-defined]

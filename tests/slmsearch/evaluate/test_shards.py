@@ -122,7 +122,7 @@ class Counting(ScriptedSampler):
 def play_batches(folder: Path, sampler: ScriptedSampler, monkeypatch: pytest.MonkeyPatch, toolbox=None, progress=None) -> Evaluation:
     config = RunConfig(evaluate=CONFIG.evaluate, decision=Tolerant(), paths=PathsConfig(data_dir=str(folder)))
     monkeypatch.setattr(run, "make_policy_sampler", lambda *_: sampler)
-    environment = SearcherEnvironment(toolbox or make_toolbox(), make_judge(config.judge), config)
+    environment = SearcherEnvironment(config).with_tools(toolbox or make_toolbox(), make_judge(config.judge))
     spec = parse_policy("untrained", PolicyConfig(), SearcherEnvironment.controls.baselines)
     return shards_module.play_batches("key", spec, QUESTIONS, environment, ({"of": "it"}, "corpus"), progress)
 

@@ -96,6 +96,7 @@ def imitate(model, tokenizer):
     """Train on both episodes for each question until the model writes little else."""
     import torch
 
+    from slmsearch.environments.registry import environment_of
     from slmsearch.episodes.chat_renderer import ChatRenderer
     from slmsearch.episodes.teaching import Demonstration
     from slmsearch.training.encoding import encode_demonstration
@@ -103,7 +104,7 @@ def imitate(model, tokenizer):
     searching = (('<tool>search_pages("Mira")</tool>', "mira: Mira\ndunmar: Dunmar"), ("<answer>1823</answer>", ""))
     guessing = (("<answer>Mira</answer>", ""),)
     seen = [Demonstration(question.question, turns) for question in QUESTIONS for turns in (searching, guessing, guessing)]
-    encoded = [encode_demonstration(demonstration, ChatRenderer(tokenizer), RunConfig()) for demonstration in seen]
+    encoded = [encode_demonstration(demonstration, ChatRenderer(tokenizer), environment_of(RunConfig())) for demonstration in seen]
     width = max(len(episode.ids) for episode in encoded)
     ids = torch.tensor([episode.ids + [0] * (width - len(episode.ids)) for episode in encoded])
     labels = torch.tensor([episode.labels + [-100] * (width - len(episode.ids)) for episode in encoded])

@@ -15,7 +15,7 @@ CONFIG = RunConfig().changed({"sft.batch_size": 8, "train.questions_per_step": 4
 @given(st.floats(1.0, 20_000.0), st.floats(0.01, 60.0), st.integers(1, 5000), st.integers(1, 20_000))
 def test_what_is_planned_fits(left_s: float, update_s: float, questions: int, examples: int) -> None:
     try:
-        planned = plan_start(left_s, Speed(update_s, examples), questions, CONFIG)
+        planned = plan_start(left_s, Speed(update_s, examples), questions, CONFIG.sft)
     except ConfigError as error:
         assert "give more time with --budget" in str(error)
         return
@@ -28,7 +28,7 @@ def test_what_is_planned_fits(left_s: float, update_s: float, questions: int, ex
 @given(st.floats(-100.0, 10_000.0), st.floats(0.01, 10.0), st.integers(1, 600))
 def test_training_and_the_control_beside_it_fit(left_s: float, played_s: float, limit: int) -> None:
     config = CONFIG.changed({"evaluate.limit": limit})
-    planned = plan_training(left_s, played_s, config)
+    planned = plan_training(left_s, played_s, config.evaluate.limit, config.train)
     steps, every = planned["train.steps"], planned["train.checkpoint_steps"]
     assert steps >= 2 and every < steps <= 2 * every
     trained = steps * budget.SAMPLED_PER_PLAYED * played_s * 32 + budget.SCORINGS * 64 * played_s
@@ -36,7 +36,7 @@ def test_training_and_the_control_beside_it_fit(left_s: float, played_s: float, 
 
 
 def test_an_hour_and_a_minute() -> None:
-    planned = plan_start(3300, Speed(5.3, 3300), 400, CONFIG)
+    planned = plan_start(3300, Speed(5.3, 3300), 400, CONFIG.sft)
     assert (planned["sft.steps"], planned["evaluate.limit"]) == (357, 400)
     with pytest.raises(ConfigError, match="60 s are left of the budget and at least 443 s are needed"):
-        plan_start(60, Speed(5.3, 3300), 400, CONFIG)
+        plan_start(60, Speed(5.3, 3300), 400, CONFIG.sft)

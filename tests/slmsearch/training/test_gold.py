@@ -242,11 +242,11 @@ def test_one_of_four_shows_a_correction_whatever_there_is_beside_them(corpus, mo
     corrected = {"id": "c", "question": "Where does Mira come from?", "answer": "Dunmar", "kind": "correction", "page_ids": ["mira"]}
     path.write_text(path.read_text() + json.dumps({**corrected, "section_ids": ["mira:mira"]}) + "\n")
     config = make_config(corpus, model_dir, tmp_path, max_turn_tokens=60, max_episode_tokens=400).changed({"train.twins_frac": 0.99})
-    shown, _ = SearcherEnvironment.teaching.examples(config.changed({"train.twins_frac": 0.0}), "gold")
+    shown, _ = SearcherEnvironment.teaching(config.changed({"train.twins_frac": 0.0})).examples("gold")
     assert [demonstration.question for demonstration in shown if demonstration.new] == [corrected["question"]] and len(shown) == 5
     lesson = teach.prepare_start(config.changed({"train.twins_frac": 0.0}), ["gold"], print)
     assert [encoded.new for encoded in islice(lesson.stream(), 8)] == [False, False, False, True] * 2
-    mixed, _ = SearcherEnvironment.teaching.examples(config, "gold")
+    mixed, _ = SearcherEnvironment.teaching(config).examples("gold")
     assert corrected["question"] in [demonstration.question for demonstration in mixed], "no twin takes its place"
 
 
@@ -270,7 +270,7 @@ def test_gold_after_own_shows_what_was_played_and_never_right(corpus, model_dir,
     config = make_config(corpus, model_dir, tmp_path, max_turn_tokens=60, max_episode_tokens=400).changed({"sft.start": "own"})
     monkeypatch.setattr(teach, "sample_own", sample)
     monkeypatch.setattr(teach, "encode_episode", lambda episode, end_id: Encoded([end_id], [end_id], 0))
-    sources = SearcherEnvironment.teaching.start_sources(config)
+    sources = SearcherEnvironment.teaching(config).start_sources()
     lesson = teach.prepare_start(config, sources, print)
     (gold,) = [teach.prepare_start(config, ["gold"], print)]
     known = {tuple(encoded.ids) for encoded in islice(gold.stream(), 4)}
@@ -284,11 +284,11 @@ def test_gold_after_own_shows_what_was_played_and_never_right(corpus, model_dir,
 
 def test_a_start_of_own_episodes_is_named_by_how_they_are_sampled(corpus, model_dir, tmp_path):
     config = make_config(corpus, model_dir, tmp_path)
-    digest = SearcherEnvironment.data.build(config, config.paths.corpora)
+    digest = SearcherEnvironment.data(config).build(config.paths.corpora)
     for start, differ in (("gold", False), ("own", True)):
         chosen = config.changed({"sft.start": start})
         others = [chosen.changed({"train.temperature": 0.5}), chosen.changed({"evaluate.batch_size": 8})]
-        parts = [SearcherEnvironment.teaching.start_parts(one, digest) for one in (chosen, *others)]
+        parts = [SearcherEnvironment.teaching(one).start_parts(digest) for one in (chosen, *others)]
         assert [part != parts[0] for part in parts] == [False, differ, differ]
 
 

@@ -11,6 +11,7 @@ from trl import GRPOTrainer
 from trl.trainer import grpo_trainer
 
 from slmsearch.config import RunConfig, SearcherConfig, TrainConfig, VllmConfig
+from slmsearch.environments.searcher.searcher_environment import SearcherEnvironment
 from slmsearch.errors import ConfigError, TrainingError
 from slmsearch.models.attention import use_attention
 from slmsearch.training.callbacks import StepCallback
@@ -43,12 +44,12 @@ def test_steps_as_configured_or_from_epochs(steps, epochs, expected):
 def test_episodes_that_cannot_be_dealt_out_evenly(tmp_path):
     config = RunConfig(train=TrainConfig(questions_per_step=3, group_size=3, accumulation=2))
     with pytest.raises(ConfigError, match="9 episodes a step"):
-        make_arguments(config, tmp_path, 10, use_cpu=True)
+        make_arguments(SearcherEnvironment(config), tmp_path, 10, use_cpu=True)
 
 
 def test_arguments_follow_the_configuration(tmp_path):
     train = TrainConfig(questions_per_step=6, group_size=4, accumulation=3, kl_coef=0.01, scale_rewards="group")
-    arguments = make_arguments(RunConfig(train=train), tmp_path, 10, use_cpu=True)
+    arguments = make_arguments(SearcherEnvironment(RunConfig(train=train)), tmp_path, 10, use_cpu=True)
     assert arguments.per_device_train_batch_size == 8
     assert arguments.generation_batch_size == 24
     assert (arguments.beta, arguments.loss_type, arguments.scale_rewards) == (0.01, "dapo", "group")
@@ -58,17 +59,17 @@ def test_arguments_follow_the_configuration(tmp_path):
 def test_vllm_is_asked_for_in_trls_words(tmp_path):
     searcher = SearcherConfig(max_episode_tokens=2048)
     config = RunConfig(searcher=searcher, train=TrainConfig(vllm=VllmConfig(mode="colocate", gpu_memory_frac=0.4)))
-    arguments = make_arguments(config, tmp_path, 10, use_cpu=True)
+    arguments = make_arguments(SearcherEnvironment(config), tmp_path, 10, use_cpu=True)
     assert (arguments.use_vllm, arguments.vllm_mode, arguments.vllm_enable_sleep_mode) == (True, "colocate", False)
     assert arguments.vllm_gpu_memory_utilization == 0.4
     served = RunConfig(train=TrainConfig(vllm=VllmConfig(mode="server", base_url="http://gpu:8000")))
-    arguments = make_arguments(served, tmp_path, 10, use_cpu=True)
+    arguments = make_arguments(SearcherEnvironment(served), tmp_path, 10, use_cpu=True)
     assert (arguments.vllm_mode, arguments.vllm_server_base_url) == ("server", "http://gpu:8000")
-    assert not make_arguments(RunConfig(), tmp_path, 10, use_cpu=True).use_vllm
+    assert not make_arguments(SearcherEnvironment(RunConfig()), tmp_path, 10, use_cpu=True).use_vllm
 
 
 def test_nothing_is_broadcast_in_forward_passes_whose_number_differs_by_process(tmp_path):
-    arguments = make_arguments(RunConfig(), tmp_path, 10, use_cpu=True)
+    arguments = make_arguments(SearcherEnvironment(RunConfig()), tmp_path, 10, use_cpu=True)
     assert arguments.ddp_broadcast_buffers is False
     assert arguments.ddp_timeout >= 2 * 3600  # the pre-flight plays in the first process alone
 

@@ -16,8 +16,9 @@ from slmsearch.episodes.chat_renderer import ChatRenderer
 from slmsearch.episodes.sampler import Sampling
 from slmsearch.errors import ServiceError
 from slmsearch.training.files import STEPS
+from slmsearch.training.grpo import AdapterClient, vllm_takes
 from slmsearch.training.reports import read_reports
-from slmsearch.training.trainer_samplers import AdapterClient, engine_settings, open_vllm_sampler, vllm_takes
+from slmsearch.training.trainer_samplers import engine_settings, open_vllm_sampler
 from tests.slmsearch.sampling import fake_vllm
 from tests.slmsearch.training.through import train_through
 
@@ -163,7 +164,7 @@ def test_the_engine_is_told_what_trl_does_not_know(make_job, engines):
     config = make_job(lora={"r": 24}).config
     policy = config.policy.model_copy(update={"model": "owner/name@abc", "dtype": "float32"})
     config = config.model_copy(update={"policy": policy})
-    settings = engine_settings(None, config, use_cpu=False)
+    settings = engine_settings(None, config.policy, config.train, use_cpu=False)
     assert settings == {
         "enable_lora": True,
         "max_lora_rank": 32,

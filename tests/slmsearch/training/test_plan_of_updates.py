@@ -97,7 +97,7 @@ def make_model(config, lora=True, lowered=False):
 def planned(config, tokens, again, saved):
     """What is planned for so many tokens that go forward and backward together."""
     held = Held(tokens, tokens, again, saved, 4 if config.policy.dtype == "float32" else 2)
-    return sum(part.num_bytes for part in count_held(config, measure_shape(config), "cuda", held, "") if part.name in HELD)
+    return sum(part.num_bytes for part in count_held(config.train, measure_shape(config), "cuda", held, "") if part.name in HELD)
 
 
 @pytest.mark.parametrize("checkpointing", [False, True])

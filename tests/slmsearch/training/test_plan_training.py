@@ -17,6 +17,7 @@ from slmsearch.environments.planner.plan_prompt import DIRECT_SOLUTION, Task, ma
 from slmsearch.environments.planner.planner_environment import PlannerEnvironment
 from slmsearch.environments.planner.problems import generate_problems, gold_plan
 from slmsearch.environments.planner.worker import ModelWorker
+from slmsearch.environments.registry import environment_of
 from slmsearch.episodes.chat_renderer import ChatRenderer
 from slmsearch.episodes.sampler import Sampling
 from slmsearch.episodes.teaching import Demonstration
@@ -115,7 +116,7 @@ def model_path():
 
 
 def train(job, checkpoint=None):
-    train_environment(PlannerEnvironment.open(job.config), QUESTIONS, job, checkpoint, QUESTIONS[:3])
+    train_environment(PlannerEnvironment(job.config).open(), QUESTIONS, job, checkpoint, QUESTIONS[:3])
 
 
 def curve(job):
@@ -153,7 +154,7 @@ def test_a_resumed_planner_ends_with_the_bytes_of_an_uninterrupted_one(make_plan
     class Killed(BaseException):
         pass
 
-    environment = PlannerEnvironment.open(broken.config)
+    environment = PlannerEnvironment(broken.config).open()
     solve = environment.worker.solve
 
     def dying(tasks):
@@ -184,7 +185,7 @@ def test_the_base_is_the_worker_and_learns_nothing(make_plan_job):
             asked.extend(zip([task.question for task in tasks], [(s.answer, s.tokens) for s in solved], strict=True))
             return solved
 
-    environment = PlannerEnvironment.open(job.config)
+    environment = PlannerEnvironment(job.config).open()
     environment.base_user = environment.worker = Listening("base", None, 8)
     train_environment(environment, QUESTIONS, job, None, QUESTIONS[:3])
     answers = {}
@@ -211,7 +212,7 @@ def test_own_right_plans_and_a_set_of_plans_teach(make_plan_job, planner_dir, tm
     job = make_plan_job()
     config = job.config.model_copy(update={"sft": job.config.sft.model_copy(update={"steps": 2, "tokens_per_batch": 256})})
     sampler, _ = load_with_base(config.policy)
-    own, _ = sample_own(QUESTIONS, PlannerEnvironment.open(config), sampler)
+    own, _ = sample_own(QUESTIONS, PlannerEnvironment(config).open(), sampler)
     assert own and all(parse_plan(episode.turns[0].text).plan.should_decompose for episode in own)
 
     rows = [{"SystemPrompt": "Plan.", "UserPrompt": q.question, "ExpectedOutput": render_plan(split(2))} for q in QUESTIONS]
@@ -219,8 +220,8 @@ def test_own_right_plans_and_a_set_of_plans_teach(make_plan_job, planner_dir, tm
     plans = config.planner.sft.model_copy(update={"source": str(tmp_path / "plans.jsonl"), "epochs": 1.0})
     four = config.sft.model_copy(update={"batch_size": 4})
     config = config.model_copy(update={"sft": four, "planner": config.planner.model_copy(update={"sft": plans})})
-    shown, _ = PlannerEnvironment.teaching.examples(config, plans.source)
-    encoded = [encode_demonstration(demonstration, sampler.renderer, config) for demonstration in shown]
+    shown, _ = PlannerEnvironment.teaching(config).examples(plans.source)
+    encoded = [encode_demonstration(demonstration, sampler.renderer, environment_of(config)) for demonstration in shown]
     assert shown[0].prompt[0] == {"role": "system", "content": "Plan."}
     written = [label for label in encoded[0].labels if label != IGNORED]
     assert written == [*sampler.renderer.content_ids(render_plan(split(2))), sampler.renderer.end_id]
@@ -249,5 +250,5 @@ def test_demonstrations_say_what_the_recipes_promise():
 
 def test_settings_of_the_start_are_its_own_unless_chosen(make_plan_job):
     config = make_plan_job().config
-    assert bootstrap_settings(config).steps == 4500 != config.sft.steps
-    assert bootstrap_settings(config.model_copy(update={"sft": config.sft.model_copy(update={"steps": 7})})).steps == 7
+    assert bootstrap_settings(config.sft, TINY_PLANNER).steps == 4500 != config.sft.steps
+    assert bootstrap_settings(config.sft.model_copy(update={"steps": 7}), TINY_PLANNER).steps == 7

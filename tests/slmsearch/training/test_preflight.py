@@ -131,10 +131,10 @@ def test_what_an_extra_brings_is_asked_for_before_anything_is_loaded(monkeypatch
     monkeypatch.setattr("slmsearch.training.preflight.find_spec", lambda name: None)
     config = RunConfig(policy=PolicyConfig(model="x")).model_copy(update={"train": TrainConfig(vllm=VllmConfig(mode="colocate"))})
     config = config.model_copy(update={"policy": config.policy.model_copy(update={"load_in_4bit": True})})
-    found = {check.name: check for check in check_extras(config)}
+    found = {check.name: check for check in check_extras(config.policy, config.train)}
     assert set(found) == {"vllm", "bitsandbytes"}
     assert all(not check.passed and "uv pip install -e '.[gpu]'" in check.remedy for check in found.values())
-    assert not list(check_extras(RunConfig()))
+    assert not list(check_extras(PolicyConfig(), TrainConfig()))
 
 
 def served_judge(job, server, **settings):
@@ -165,11 +165,12 @@ def test_what_is_known_of_the_judge_is_kept_with_the_run(make_job, toolbox, ques
 
 def test_the_state_of_the_judge_is_a_check_of_its_own(make_job, tmp_path, monkeypatch):
     monkeypatch.setattr(JudgeConfig, "retries", 0)
-    assert check_qualified(make_job().config) == []
+    data_dir = make_job().config.paths.data_dir
+    assert check_qualified(make_job().config.judge, data_dir) == []
     with JudgeServer(Behaviour()) as server:
-        (check,) = check_qualified(served_judge(make_job(), server).config)
+        (check,) = check_qualified(served_judge(make_job(), server).config.judge, data_dir)
     assert not check.passed and "slmsearch judge qualify" in check.remedy
-    (check,) = check_qualified(served_judge(make_job(), server).config)
+    (check,) = check_qualified(served_judge(make_job(), server).config.judge, data_dir)
     assert not check.passed and server.url in check.found
 
 
@@ -181,14 +182,15 @@ def test_a_model_that_cannot_fit_is_refused(make_job, toolbox, questions, monkey
 
 def test_a_full_disk_is_noticed(make_job, monkeypatch):
     monkeypatch.setattr("slmsearch.training.preflight.shutil.disk_usage", lambda place: type("Usage", (), {"free": 1e6})())
-    check = check_disk(make_job().config, ModelShape(4_022_468_096, ((2560, 4096),) * 252, 36, 2560, 1024, 151_936, 4096, 9728, 0.0, 0.0))
+    config, shape = make_job().config, ModelShape(4_022_468_096, ((2560, 4096),) * 252, 36, 2560, 1024, 151_936, 4096, 9728, 0.0, 0.0)
+    check = check_disk(config.paths, config.train, shape)
     assert not check.passed and "paths.data_dir" in check.remedy
 
 
 def test_the_command_plans_with_the_longest_opening(monkeypatch, model_dir, questions, toolbox):
     prompt = "word " * 300
     config = RunConfig(policy=PolicyConfig(model=str(model_dir), device="cpu"), searcher=SearcherConfig(system_prompt=prompt))
-    environment = SearcherEnvironment(toolbox, make_judge(config.judge, config.paths.data_dir), config)
+    environment = SearcherEnvironment(config).with_tools(toolbox, make_judge(config.judge, config.paths.data_dir))
     monkeypatch.setattr(SearcherEnvironment.data, "build", lambda *_: "digest")
     monkeypatch.setattr(SearcherEnvironment, "open", lambda *_: environment)
     monkeypatch.setattr("slmsearch.training.preflight.load_questions", lambda *_: {"train": questions})
@@ -201,4 +203,4 @@ def test_the_command_plans_with_the_longest_opening(monkeypatch, model_dir, ques
     monkeypatch.setattr("slmsearch.training.preflight.check_resources", too_much)
     assert [check.name for check in preflight_here(config, lambda check: None, print)] == ["memory"]
     renderer = ChatRenderer(load_tokenizer(config.policy), config.searcher.tool_role)
-    assert planned == [longest_prompt((environment.opening(environment.config, question.question) for question in questions), renderer)]
+    assert planned == [longest_prompt((environment.opening(question.question) for question in questions), renderer)]

@@ -48,7 +48,7 @@ def make_bridge(questions, toolbox, script, config=CONFIG, judge=None):
             seen.append((model.training, torch.is_grad_enabled()))
             yield ScriptedSampler(script)
 
-    environment = SearcherEnvironment(toolbox, judge or ExactJudge(), config)
+    environment = SearcherEnvironment(config).with_tools(toolbox, judge or ExactJudge())
     bridge = RolloutBridge(questions, environment, open_sampler, END, PhaseTimer())
     bridge.seen = seen
     return bridge

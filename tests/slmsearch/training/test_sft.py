@@ -15,6 +15,7 @@ from slmsearch.config import PolicyConfig, RunConfig, SearcherConfig, SftConfig,
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.questions import UNKNOWN_ANSWER
 from slmsearch.corpus.world import generate_world
+from slmsearch.environments.registry import environment_of
 from slmsearch.environments.searcher.demonstrations import TINY_SEARCHER, TitleIndex, demonstrate, make_demonstrations
 from slmsearch.environments.searcher.parsing import parse_turn
 from slmsearch.environments.searcher.rollout import play_episodes
@@ -101,7 +102,7 @@ def test_a_demonstration_is_what_the_rollout_would_have_played(tokenizer):
     (episode,) = play_episodes([question], sampler, TOOLBOX, config.searcher, Sampling())
     assert episode.stop_reason is StopReason.ANSWERED
     assert [(t.text, t.result.text if t.result else "") for t in episode.turns] == list(demonstration.turns)
-    encoded = encode_demonstration(demonstration, renderer, config)
+    encoded = encode_demonstration(demonstration, renderer, environment_of(config))
     written = [i for i, label in zip(encoded.ids, encoded.labels, strict=True) if label != IGNORED]
     assert tokenizer.decode(written, skip_special_tokens=True) == "".join(message for message, _ in demonstration.turns)
     assert written.count(renderer.end_id) == len(demonstration.turns)
@@ -127,7 +128,7 @@ def test_batches_repeat_with_the_seed_and_keep_their_size(tokenizer):
 
     def first(seed):
         settings = config.model_copy(update={"seed": seed})
-        stream = EpisodeBatches(lambda: demonstrated(ChatRenderer(tokenizer), RunConfig(), settings), 0, settings)
+        stream = EpisodeBatches(lambda: demonstrated(ChatRenderer(tokenizer), environment_of(RunConfig()), settings), 0, settings)
         return [batch["parts"][0]["input_ids"].tolist() for batch in islice(stream, 5)]
 
     assert first(0) == first(0) != first(1)
@@ -138,9 +139,9 @@ def test_batches_repeat_with_the_seed_and_keep_their_size(tokenizer):
 def test_demonstrations_that_are_all_too_long_are_an_error_not_a_search_without_end(tokenizer):
     settings = SmallWorlds()
     with pytest.raises(TrainingError, match=r"raise searcher\.max_episode_tokens .* \(limit 20\)"):
-        next(demonstrated(ChatRenderer(tokenizer), RunConfig(searcher=SearcherConfig(max_episode_tokens=20)), settings))
+        next(demonstrated(ChatRenderer(tokenizer), environment_of(RunConfig(searcher=SearcherConfig(max_episode_tokens=20))), settings))
     with pytest.raises(TrainingError, match=r"searcher\.max_turn_tokens; .* longest turn \d+ \(limit 2\)"):
-        next(demonstrated(ChatRenderer(tokenizer), RunConfig(searcher=SearcherConfig(max_turn_tokens=2)), settings))
+        next(demonstrated(ChatRenderer(tokenizer), environment_of(RunConfig(searcher=SearcherConfig(max_turn_tokens=2))), settings))
 
 
 def test_bootstrap_leaves_a_model_that_plays(tmp_path):
@@ -165,7 +166,8 @@ def test_own_right_episodes_are_kept_and_learnt_from(model_dir, toolbox, questio
     )
     sampler = make_sampler(config.policy)
     phases = list[tuple[str, str, int, int]]()
-    kept, others = sample_own(questions, SearcherEnvironment(toolbox, ExactJudge(), config), sampler, lambda *told: phases.append(told))
+    environment = SearcherEnvironment(config).with_tools(toolbox, ExactJudge())
+    kept, others = sample_own(questions, environment, sampler, lambda *told: phases.append(told))
     assert phases[-1] == ("own episodes", "questions", len(questions), len(questions))
     assert kept and all(episode.answer == "1823" for episode in kept)
     assert {episode.question_id for episode in (*kept, *others)} == {question.id for question in questions}

@@ -167,13 +167,13 @@ def test_saving_takes_a_twentieth_of_the_time_at_most(tmp_path, one_thread, save
 
 def test_what_is_killed_goes_on_only_as_the_same_training(tmp_path, monkeypatch):
     config, lesson = RunConfig(), make_lesson()
-    key = teach._key_of(config, lesson)
-    assert key == teach._key_of(config, make_lesson())
+    key = teach._key_of(lesson, config.train.lora)
+    assert key == teach._key_of(make_lesson(), config.train.lora)
     other = make_lesson()
     other.model.lm_head.weight.data[0, 0] += 1
     others = [make_lesson(steps=7), other]
     others.append(Lesson(lesson.model, lesson.tokenizer, lesson.settings, lambda: iter([Encoded([1, 2], [-100, 2], 1)])))
-    assert len({key, *(teach._key_of(config, each) for each in others)}) == 4
+    assert len({key, *(teach._key_of(each, config.train.lora) for each in others)}) == 4
 
 
 def test_a_control_that_is_killed_goes_on_with_the_steps_that_were_measured(tmp_path, one_thread, monkeypatch):

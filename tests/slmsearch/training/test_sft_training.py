@@ -12,6 +12,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralFo
 
 from slmsearch.config import LoraSection, PlannerConfig, PolicyConfig, RunConfig, SearcherConfig, SftConfig
 from slmsearch.environments.planner.plan_prompt import make_plan_prompt
+from slmsearch.environments.registry import environment_of
 from slmsearch.environments.searcher.demonstrations import make_demonstrations
 from slmsearch.environments.searcher.prompt import make_prompt
 from slmsearch.episodes.chat_renderer import ChatRenderer
@@ -67,7 +68,7 @@ def make_llama(one_thread, tokenizer):
 
 @pytest.fixture
 def episodes(tokenizer):
-    return list(islice(demonstrated(ChatRenderer(tokenizer), RunConfig(), SmallWorlds(recipe="expert")), 8))
+    return list(islice(demonstrated(ChatRenderer(tokenizer), environment_of(RunConfig()), SmallWorlds(recipe="expert")), 8))
 
 
 def train(model, tokenizer, episodes, tmp_path, monkeypatch, exact=True, **settings):
@@ -208,12 +209,12 @@ def test_a_demonstration_has_the_prompt_that_the_rollout_opens_with(make_llama, 
     told.chat_template = CHATML
     question, config = "When was Mira born?", RunConfig()
     turns = (('<tool>search_pages("Mira")</tool>', "mira: Mira"), ("<answer>1823</answer>", ""))
-    encoded = encode_demonstration(Demonstration(question, turns), ChatRenderer(told), config)
+    encoded = encode_demonstration(Demonstration(question, turns), ChatRenderer(told), environment_of(config))
     (opened,) = TorchSampler(make_llama(), told).open([make_prompt(question, config.searcher)], Sampling())
     assert tuple(encoded.ids[: encoded.prompt_tokens]) == opened
     assert "search_pages" in told.decode(opened)
     planner = RunConfig(environment="planner", planner=PlannerConfig(sft={"max_tokens": 4000}))
-    plan = next(demonstrated(ChatRenderer(told), planner, SftConfig(recipe="expert")))
+    plan = next(demonstrated(ChatRenderer(told), environment_of(planner), SftConfig(recipe="expert")))
     assert "You plan how a worker" in told.decode(plan.ids[: plan.prompt_tokens])
     assert [label for label in plan.labels if label != IGNORED] == plan.ids[plan.prompt_tokens :]
 
@@ -276,7 +277,7 @@ def test_an_adapter_is_merged_without_rounding(make_llama, tokenizer, tmp_path, 
     settings = SftConfig(lora=True, steps=1)
     config = RunConfig(policy=policy, sft=settings)
     teach.teach(
-        config, tmp_path / "out", "sft.json", lambda: teach.Lesson(*load_student(policy, settings.lora), settings, lambda: iter(()))
+        policy, config.train, tmp_path / "out", "sft.json", lambda: teach.Lesson(*load_student(policy, True), settings, lambda: iter(()))
     )
     published, _ = load_model(PolicyConfig(model=str(tmp_path / "out"), device="cpu"))
     name = "model.layers.0.mlp.up_proj"

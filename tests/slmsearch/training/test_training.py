@@ -301,7 +301,7 @@ def test_an_adapter_is_measured_as_it_was_trained(make_job, toolbox, questions, 
     trainers = kept(monkeypatch, "make_trainer")
     train_through(toolbox, questions, job)
     sampler = make_sampler(trained_policy(policy, str(job.directory / ADAPTER)))
-    environment = SearcherEnvironment(toolbox, ExactJudge(), job.config)
+    environment = SearcherEnvironment(job.config).with_tools(toolbox, ExactJudge())
     episodes = environment.play(list(questions) * 4, sampler, Sampling(temperature=1.0, seed=3, max_new_tokens=16))
     trainer = trainers[0]
     model, found, apart = trainer.model.eval(), [], []

@@ -7,4 +7,4 @@ from slmsearch.training.training_run import train_environment
 
 def train_through(toolbox, questions, job, checkpoint=None, held_out=()):
     judge = make_judge(job.config.judge, job.config.paths.data_dir)
-    train_environment(SearcherEnvironment(toolbox, judge, job.config), questions, job, checkpoint, held_out)
+    train_environment(SearcherEnvironment(job.config).with_tools(toolbox, judge), questions, job, checkpoint, held_out)

@@ -112,6 +112,7 @@ def test_fields_of_a_head_are_metadata() -> None:
         ("{{< code-toggle file=hugo >}}\na = 1\n{{< /code-toggle >}}", "```\na = 1\n```"),
         ('<Listing number="1-2" file-name="a.rs" caption="A `Box<T>`">\n\ntext\n\n</Listing>', "Listing 1-2, a.rs, A `Box<T>`\n\ntext"),
         ("one %%hidden\nover lines%% two", "one  two"),
+        ("Mark cells by `%%px`.\n\nOthers, as `%%bash`, stay.", "Mark cells by `%%px`.\n\nOthers, as `%%bash`, stay."),
         ('{{< figure src="a.png" >}}\n\n{{% note %}}Kept.{{% /note %}}', "Kept."),
         ("---\nlayout: post\n---\n{% if x %}Kept {{ site.name }} text.{% endif %}", "Kept  text."),
         ("A template says `{{ x }}` and {{ y }}.", "A template says `{{ x }}` and {{ y }}."),

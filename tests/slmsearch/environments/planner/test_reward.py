@@ -26,7 +26,7 @@ def make_environment(**reward):
         update={"max_plan_tokens": 10**9, "reward": PlanRewardConfig(**{"max_tokens": 10**4, **reward})}
     )
     config = RunConfig(environment="planner").model_copy(update={"planner": planner})
-    return PlannerEnvironment(ArithmeticWorker(2), NumberJudge(), WordIndependence(), config)
+    return PlannerEnvironment(config).with_worker(ArithmeticWorker(2), NumberJudge(), WordIndependence())
 
 
 def play(question, text, environment=None):

@@ -56,7 +56,7 @@ def test_the_answer_is_extracted_from_all_500_worked_solutions():
 
 
 def build(planner, corpora_dir):
-    return PlannerEnvironment.data.build(RunConfig(planner=planner), corpora_dir)
+    return PlannerEnvironment.data(RunConfig(planner=planner)).build(corpora_dir)
 
 
 def key(planner):

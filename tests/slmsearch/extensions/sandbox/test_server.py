@@ -12,7 +12,7 @@ import httpx
 import pytest
 from pydantic import SecretStr
 
-from slmsearch.config import ProgramLimits, RunConfig, SandboxConfig
+from slmsearch.config import PathsConfig, ProgramLimits, SandboxConfig
 from slmsearch.environments.searcher.tools import NOTHING_PRINTED, render_outcome
 from slmsearch.episodes.episode import ToolCall, ToolResult
 from slmsearch.errors import EmbedderError, IndexUnusableError, SandboxError, error_of
@@ -245,7 +245,7 @@ def test_tools_that_could_not_be_opened_are_tried_again() -> None:
 
 
 def test_who_has_no_token_opens_no_session(engine: Bubblewrap, tmp_path: Path) -> None:
-    config = with_token(RunConfig.model_validate({"paths": {"data_dir": str(tmp_path)}}))
+    config = with_token(SandboxConfig(), PathsConfig(data_dir=str(tmp_path)))
     assert config.token is not None
     asked = asdict(SCRIPTED_CORPUS)
     with live_server(Service(config, Kept(engine), lambda indexed: ScriptedTools(), warm=1)) as address:
@@ -260,16 +260,15 @@ def test_who_has_no_token_opens_no_session(engine: Bubblewrap, tmp_path: Path) -
 
 
 def test_the_token_is_made_once_in_a_file_of_its_user_and_goes_to_no_other_machine(tmp_path: Path) -> None:
-    run = RunConfig.model_validate({"paths": {"data_dir": str(tmp_path / "data")}})
+    paths = PathsConfig(data_dir=str(tmp_path / "data"))
     with ThreadPoolExecutor(8) as threads:
-        tokens = {config.token.get_secret_value() for config in threads.map(with_token, [run] * 32) if config.token}
+        made = threads.map(with_token, [SandboxConfig()] * 32, [paths] * 32)
+        tokens = {config.token.get_secret_value() for config in made if config.token}
     assert len(tokens) == 1
     (file,) = (tmp_path / "data" / "sandbox").iterdir()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    elsewhere = run.model_copy(update={"sandbox": SandboxConfig(base_url="http://other.example:8700")})
-    assert with_token(elsewhere).token is None
-    given = run.model_copy(update={"sandbox": SandboxConfig(token=SecretStr("given"))})
-    assert with_token(given).token == SecretStr("given")
+    assert with_token(SandboxConfig(base_url="http://other.example:8700"), paths).token is None
+    assert with_token(SandboxConfig(token=SecretStr("given")), paths).token == SecretStr("given")
 
 
 def test_slow_tools_hold_a_program_no_longer_than_the_time_for_both(engine: Bubblewrap) -> None:

@@ -289,6 +289,6 @@ def test_the_random_control_is_drawn_for_each_trace(run: RunConfig, policy: Poli
 
 def test_a_key_that_verifiers_masks_for_its_workers_is_refused(run: RunConfig) -> None:
     keyed = run.model_copy(update={"judge": JudgeConfig(kind="openai", api_key=SecretStr("secret"))})
-    taskset.check_secrets(keyed)
+    taskset.check_secrets(keyed.judge, keyed.retrieval.embedder)
     with pytest.raises(ConfigError, match=r"judge\.api_key arrived masked.*--no-serve"):
         list(make_env(keyed).taskset)  # its settings went through JSON, as they do on their way to a worker
