@@ -144,7 +144,7 @@ def test_two_do_not_learn_from_the_same_pages_at_once(config: RunConfig, taught:
     finally:
         other.kill()
         other.communicate()
-    with held(config):
+    with held(lock.parent, config.corpus.pages):
         pass
 
 
