@@ -73,7 +73,7 @@ test-clients: install $(patsubst %,$(CLIENTS)/%/.installed,$(PYTHON_CLIENTS) $(N
 
 docs: install ## Write the pages of commands and settings, and build docs/ into build/docs; a dead link fails
 	$(BIN)/python .ci/reference.py
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build # --quiet would hide the warnings that fail it
 
 gpu-check: install ## Every GPU preset on this machine's CUDA card: memory planned and measured, two updates each, one JSON (no network)
 	$(BIN)/slmsearch bench gpu --json

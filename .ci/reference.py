@@ -11,6 +11,7 @@ from pydantic import BaseModel, SecretStr
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from flows.cli.commands import bench, sandbox  # noqa: E402, F401  commands of extensions
 from flows.cli.main import cli  # noqa: E402
 from slmsearch.config import RunConfig  # noqa: E402
 
@@ -18,7 +19,7 @@ WRITTEN = "<!-- Written by `make docs`, never by hand. -->"
 COMMON = """\
 Every command that reads settings takes `--config NAME|FILE` (a preset or a YAML file; repeatable, later ones win), any setting as a flag
 (`--train.steps 50`), and `--json`, with which standard output is one JSON object. Exit codes: 0 done, 1 a negative finding, 2 wrong
-usage, 3 something is missing.
+usage, 3 a missing service or resource.
 """
 
 

@@ -2,7 +2,7 @@
 
 from prefect import flow
 
-from flows.runtime.fetching import require_model
+from flows.runtime.fetching import require_policy
 from flows.stages.artifacts import show_table
 from flows.stages.pipeline import DEFAULTS, open_pipeline
 from flows.stages.policy_choice import choose_policy
@@ -15,9 +15,9 @@ from tasks.evaluate import Evaluated
 def evaluate(config: RunConfig = DEFAULTS) -> dict[str, object]:
     """Evaluate one policy: `evaluate.policy`, or the champion, or the configured policy before the first promotion."""
     with open_pipeline("evaluate", config) as run:
-        spec = choose_policy(run.config, run.config.evaluate.policy)
-        if spec.policy and not spec.policy.base_url:
-            require_model(spec.policy.model, "policy.model", run.config)
+        spec, _ = choose_policy(run.config, run.config.evaluate.policy)
+        if spec.policy:
+            require_policy(spec.policy, run.config.paths)
         data = prepare_data(run)
         found = evaluate_policy(run, data, spec, f"evaluate-{spec.name}")
         row = {"policy": spec.name, **{name: f"{value:.4g}" for name, value in found["metrics"].items()}}

@@ -9,7 +9,7 @@ from flows.stages.artifacts import show_table
 from flows.stages.pipeline import DEFAULTS
 from slmsearch.config import RunConfig
 from slmsearch.errors import ServiceError
-from tasks.housekeeping import Item, Rules, carry_out, plan
+from tasks.housekeeping import Housekeeping, Item, Rules
 
 
 @flow(name="housekeeping", persist_result=True, result_serializer="json")
@@ -25,8 +25,8 @@ def housekeeping(
         keep_versions: newest versions of each model that stay.
     """
     config = settle(config, ALL_BUT_TRACKING)
-    rules = Rules(older_than_days, keep_versions)
-    items, failed = carry_out(config, rules) if apply else (list(plan(config, rules).items), list[str]())
+    work = Housekeeping(config, Rules(older_than_days, keep_versions))
+    items, failed = work.carry_out() if apply else (list(work.plan().items), list[str]())
     size = sum(item.num_bytes for item in items)
     show_table("housekeeping", summarise(items), "What was deleted" if apply else "What may go; nothing was changed")
     get_run_logger().info("%d things, %.1f MB, %s", len(items), size / 1e6, "were deleted" if apply else "may go; nothing was changed")

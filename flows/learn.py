@@ -4,6 +4,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -11,11 +12,10 @@ from prefect import flow, get_run_logger
 
 from flows.runtime.settings import recordable
 from flows.stages.pipeline import DEFAULTS, Pipeline, open_pipeline
-from flows.stages.preflight import check_models
 from flows.stages.stages import evaluate_policy, prepare_data
 from flows.train import train_in
 from slmsearch.artifacts.files import read_json, replace_json, replace_text
-from slmsearch.config import PolicyConfig, RunConfig
+from slmsearch.config import DecisionConfig, PolicyConfig, RunConfig
 from slmsearch.corpus.store import read_manifest
 from slmsearch.environments.searcher.twins import UNKNOWABLE
 from slmsearch.errors import ModelError
@@ -27,7 +27,7 @@ from slmsearch.training.files import ADAPTER
 from tasks.corpus_data import Data
 from tasks.evaluate import Evaluated
 from tasks.learn import BEGINNINGS, QUESTIONS, SETTINGS, Asked, ask_task, held, learnt_dir, plan_task
-from tasks.promotion import champion_policy, find_champion
+from tasks.promotion import Champion, find_champion
 
 TWINS_ASKED = 50
 """Number of questions whose twins are asked, two each."""
@@ -39,12 +39,14 @@ ASKED_ALONE = 8
 def learn(config: RunConfig = DEFAULTS) -> dict[str, object]:
     """Make questions about the configured pages, train a searcher on them from the champion or the configured model, promote or hold."""
     began = time.monotonic()
-    mine = config.corpus.questions == str(learnt_dir(config) / QUESTIONS)  # as its settings say, which are for the other commands
+    folder = learnt_dir(config.paths, config.corpus.pages)
+    mine = config.corpus.questions == str(folder / QUESTIONS)  # as its settings say, which are for the other commands
     questions = None if mine else config.corpus.questions
-    config = config.changed({"tracking.registered_model": f"slmsearch-{learnt_dir(config).name}", "corpus.questions": questions})
-    with held(config), open_pipeline("learn", config, check_models) as run:
+    config = config.changed({"tracking.registered_model": f"slmsearch-{folder.name}", "corpus.questions": questions})
+    with held(folder, config.corpus.pages), open_pipeline("learn", config, trains=True) as run:
         run, data, asked = make_questions(run)
-        begin = find_beginning(run, data)
+        folder = learnt_dir(run.config.paths, run.config.corpus.pages)  # with the paths of this machine
+        begin = find_beginning(run, data, folder / BEGINNINGS)
         key = content_key(run=run.key, data=data.digest)
         planned: dict[str, int] = {}
 
@@ -67,16 +69,18 @@ def learn(config: RunConfig = DEFAULTS) -> dict[str, object]:
         alone: list[Evaluated] = []
         count = read_manifest(run.config.paths.corpora / data.digest).questions[run.config.evaluate.split]
         run = plan(run, "start", questions=count)
-        summary: dict[str, Any] = train_in(run, begin, decide)
+        summary: Mapping[str, Any] = train_in(run, begin, decide)
         learnt = {
-            "right": count_right(summary, run.config),
+            "right": count_right(summary, run.config.decision),
             "unknown": ask_twins(run, data, summary["lineage"]["train_key"]),
             "question_s": round(alone[0]["seconds"] / alone[0]["n"], 2),
             "questions": {**asked, "corrections": dict(Counter(asked["corrections"].values()))},
             "planned": planned,
             "began_with_champion": begin is not None,
-            "settings": write_settings(run.config.changed(planned)),
+            "settings": str(folder / SETTINGS),
         }
+        settings = recordable(run.config.changed({**planned, "learn.budget_s": 0.0}), only_changed=True)
+        replace_text(folder / SETTINGS, yaml.safe_dump(settings, sort_keys=False, allow_unicode=True))
         run.tracker.record_json(run.run_id, learnt, "learnt.json")
         return {**summary, "learnt": learnt}
 
@@ -92,10 +96,10 @@ def make_questions(run: Pipeline) -> tuple[Pipeline, Data, Asked]:
     return run, prepare_data(run), asked
 
 
-def count_right(summary: Mapping[str, Any], config: RunConfig) -> dict[str, float]:
+def count_right(summary: Mapping[str, Any], decision: DecisionConfig) -> dict[str, float]:
     """Return the share of right answers after the training, with its 95 % interval."""
-    n, value = summary["n"], summary["after"][config.decision.metric]
-    low, high = wilson_interval(round(n * value), n, config.decision.alpha)
+    n, value = summary["n"], summary["after"][decision.metric]
+    low, high = wilson_interval(round(n * value), n, decision.alpha)
     return {"value": value, "low": low, "high": high, "n": n}
 
 
@@ -113,27 +117,20 @@ def ask_twins(run: Pipeline, data: Data, train_key: str) -> dict[str, float] | N
     return found["trust"].get("twins/unknown_right", {}).get("all")
 
 
-def find_beginning(run: Pipeline, data: Data) -> PolicyConfig | None:
+def find_beginning(run: Pipeline, data: Data, beginnings: Path) -> PolicyConfig | None:
     """Return the champion's policy if it learnt from other pages or questions; None means the configured model.
 
     The same pages and questions give the same result again, so that a run can be repeated.
     """
-    beginnings = learnt_dir(run.config) / BEGINNINGS
     known = read_json(beginnings)
-    champion = known[data.digest] if data.digest in known else find_champion(run.config)
-    replace_json(beginnings, {**known, data.digest: champion})
-    if not champion:
-        return None
+    if data.digest in known:
+        tags, model = known[data.digest], run.config.tracking.registered_model
+        champion = Champion(run.tracker, model, tags) if tags else None
+    else:
+        champion = find_champion(run.config.paths, run.config.tracking)
+    replace_json(beginnings, {**known, data.digest: champion and champion.tags})
     try:
-        return champion_policy(run.config, champion)
+        return champion.policy(run.config.policy) if champion else None
     except ModelError as error:
         get_run_logger().warning("beginning with %s: %s", run.config.policy.model, error)
         return None
-
-
-def write_settings(config: RunConfig) -> str:
-    """Write the settings with which the searcher is asked, served and trained again; return the file."""
-    path = learnt_dir(config) / SETTINGS
-    settings = recordable(config.changed({"learn.budget_s": 0.0}), only_changed=True)
-    replace_text(path, yaml.safe_dump(settings, sort_keys=False, allow_unicode=True))
-    return str(path)

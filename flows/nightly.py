@@ -10,12 +10,12 @@ from prefect import flow, get_run_logger
 from prefect.runtime import flow_run
 from prefect.states import Completed
 
-from flows.evaluate import choose_policy
 from flows.runtime.automations import ENDED, REGRESSED, REGRESSED_STATE, emit
-from flows.runtime.fetching import require_model
+from flows.runtime.fetching import require_policy
 from flows.runtime.settings import loggable, read_environment
 from flows.stages.artifacts import show_night
 from flows.stages.pipeline import DEFAULTS, Pipeline, open_pipeline
+from flows.stages.policy_choice import choose_policy
 from flows.stages.stages import evaluate_policy, prepare_data
 from slmsearch.config import NightlyConfig, RunConfig
 from slmsearch.environments.registry import environment_of
@@ -25,8 +25,7 @@ from slmsearch.report.night_tables import describe_night, night_table
 from slmsearch.report.tables import trust_table
 from tasks.corpus_data import Data
 from tasks.nights import describe_make, judge_night_task, name_night, nights_dir
-from tasks.promotion import find_champion
-from tasks.tracking import CHAMPION
+from tasks.promotion import Champion
 
 FRESH_SEEDS = 1_000_000
 """Seed offset of a night's world, added to the day's number: no training and no other measurement uses such seeds."""
@@ -46,18 +45,17 @@ def nightly(config: RunConfig = DEFAULTS) -> Any:
     The flow run of a night that regressed is completed; its state is named `Regressed`.
     """
     with open_pipeline("nightly", config) as run:
-        champion = find_champion(run.config)
-        spec = choose_policy(run.config, run.config.evaluate.policy)
-        if spec.policy and not spec.policy.base_url:
-            require_model(spec.policy.model, "policy.model", run.config)
+        spec, champion = choose_policy(run.config, run.config.evaluate.policy)
+        if spec.policy:
+            require_policy(spec.policy, run.config.paths)
         day = tonight()
         settings = {name: value for name, value in loggable(run.config).items() if name.startswith(PLAYING)}
-        spec = replace(spec, night=name_night(day.isoformat(), spec, settings, run.config))
+        spec = replace(spec, night=name_night(day.isoformat(), spec, settings, run.config.evaluate))
         data = prepare_data(run)
         keys = {"fixed": evaluate_policy(run, data, spec, "evaluate-fixed")["key"]}
         if run.config.nightly.fresh_pages:
             keys["fresh"] = evaluated_fresh(run, spec, day)
-        found = tell(run, judged(run, spec, champion if spec.name == CHAMPION else None, data, keys, settings))
+        found = tell(run, judged(run, spec, champion, data, keys, settings))
         result = {"night": found.to_dict(), "state": found.state, **run.ids}
         return Completed(name=REGRESSED_STATE, message=describe_night(found), data=result) if found.state == "regressed" else result
 
@@ -68,31 +66,31 @@ def tonight() -> date:
     return (scheduled or datetime.now(UTC)).astimezone(UTC).date()
 
 
-def fresh_config(config: RunConfig, day: date) -> RunConfig:
-    """Return the configuration of the night's fresh world, or fresh problems, whose questions no training has used."""
-    seed, pages = FRESH_SEEDS + day.toordinal(), config.nightly.fresh_pages
-    questions = int(QUESTIONS_PER_PAGE * pages)
-    return environment_of(config).data(config).fresh(seed, pages, questions).changed({"evaluate.split": "all", "evaluate.limit": questions})
-
-
 def evaluated_fresh(run: Pipeline, spec: PolicySpec, day: date) -> str:
-    """Make the night's world, index it without making it current, and evaluate on it; return the evaluation's key."""
-    fresh = replace(run, config=fresh_config(run.config, day), lineage={})
+    """Make the night's world, index it without making it current, and evaluate on it; return the evaluation's key.
+
+    No training has used the questions of this world, or these problems.
+    """
+    seed, pages = FRESH_SEEDS + day.toordinal(), run.config.nightly.fresh_pages
+    questions = int(QUESTIONS_PER_PAGE * pages)
+    config = environment_of(run.config).data(run.config).fresh(seed, pages, questions)
+    fresh = replace(run, config=config.changed({"evaluate.split": "all", "evaluate.limit": questions}), lineage={})
     key = str(evaluate_policy(fresh, prepare_data(fresh, current=False), spec, "evaluate-fresh")["key"])
     run.note_keys(eval_key_fresh=key)
     return key
 
 
 def judged(
-    run: Pipeline, spec: PolicySpec, champion: dict[str, str] | None, data: Data, keys: dict[str, str], settings: Mapping[str, object]
+    run: Pipeline, spec: PolicySpec, champion: Champion | None, data: Data, keys: dict[str, str], settings: Mapping[str, object]
 ) -> Night:
     """Compare the night with earlier ones; write its record to disk and into MLflow."""
-    make = describe_make(data, spec, champion, settings, run.config)
+    make = describe_make(data, spec, champion.version if champion else None, settings, run.config)
     with run.stage("judge-night") as run_id:
-        found = judge_night_task(spec, keys, make, champion, run.ids, run.config)
+        found = judge_night_task(spec, keys, make, champion.tags if champion else None, run.ids, run.config)
         run.tracker.record_json(run_id, found, "night.json")
-    run.tracker.set_tags(run.run_id, {"slmsearch.night": spec.night, "slmsearch.state": found["state"]})
-    return night_from_dict(found)
+    night = night_from_dict(found)
+    run.tracker.set_tags(run.run_id, {"slmsearch.night": spec.night, "slmsearch.state": night.state})
+    return night
 
 
 def tell(run: Pipeline, night: Night) -> Night:
@@ -110,7 +108,7 @@ def tell(run: Pipeline, night: Night) -> Night:
     get_run_logger().warning("%s", text)
     if address := webhook(config.nightly):
         night = replace(night, alarm=post_alarm(address, payload))
-        save_night(nights_dir(config), night)
+        save_night(nights_dir(config.paths, config.tracking), night)
         if night.alarm != SENT:
             get_run_logger().warning("the webhook was not told: %s", night.alarm)
     return night

@@ -12,8 +12,9 @@ from flows.runtime.automations import watch_heartbeats
 from flows.runtime.pool import POOL
 from flows.runtime.worker_secrets import ALL_BUT_TRACKING, settle
 from flows.stages.pipeline import DEFAULTS, own_flow_run
-from slmsearch.config import RunConfig
+from slmsearch.config import PathsConfig, RunConfig, TrackingConfig
 from tasks.reconcile import reconcile as end_what_is_over
+from tasks.tracking import open_run_registry
 
 if TYPE_CHECKING:
     from tasks.reconcile import Fixed
@@ -24,14 +25,14 @@ def reconcile(config: RunConfig = DEFAULTS) -> dict[str, object]:
     """End what shows as running and is not, in Prefect and in MLflow, and report it."""
     config = settle(config, ALL_BUT_TRACKING)
     own_flow_run()
-    fixed = reconcile_here(config)
+    fixed = reconcile_here(config.paths, config.tracking)
     for item in fixed:
         get_run_logger().warning("%s", item.describe())
     return {"fixed": [asdict(item) for item in fixed]}
 
 
-def reconcile_here(config: RunConfig, workers: Collection[str] = ()) -> "list[Fixed]":
+def reconcile_here(paths: PathsConfig, tracking: TrackingConfig, workers: Collection[str] = ()) -> "list[Fixed]":
     """Reconcile with this process' Prefect API and make sure that heartbeats are watched; `workers` are those that the caller runs here."""
     with get_client(sync_client=True) as client:
         watch_heartbeats(client)
-        return end_what_is_over(config, client, POOL, workers)
+        return end_what_is_over(open_run_registry(paths, tracking), paths.training, client, POOL, workers)

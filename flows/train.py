@@ -9,7 +9,6 @@ from dataclasses import replace
 from prefect import flow
 
 from flows.stages.pipeline import DEFAULTS, Pipeline, open_pipeline
-from flows.stages.preflight import check_models
 from flows.stages.promotion import promote_or_hold
 from flows.stages.stages import (
     compare_evaluations,
@@ -39,27 +38,23 @@ FEW_FRAC, FEW = 0.4, 200
 @flow(name="train-and-eval", persist_result=True, result_serializer="json")
 def train_and_eval(config: RunConfig = DEFAULTS) -> dict[str, object]:
     """Train a model with GRPO; report, with statistics, whether it improved and whether it is promoted."""
-    return train_compared("train-and-eval", config)
+    with open_pipeline("train-and-eval", config, trains=True) as run:
+        return train_in(run)
 
 
 @flow(name="train-planner", persist_result=True, result_serializer="json")
 def train_planner(config: RunConfig = DEFAULTS) -> dict[str, object]:
     """Train a planner for a frozen worker: `train-and-eval` with the planner as its environment."""
-    return train_compared("train-planner", config.model_copy(update={"environment": "planner"}))
+    with open_pipeline("train-planner", config.model_copy(update={"environment": "planner"}), trains=True) as run:
+        return train_in(run)
 
 
 @flow(name="train", persist_result=True, result_serializer="json")
 def train(config: RunConfig = DEFAULTS) -> dict[str, object]:
     """Train an adapter with GRPO, or resume a killed run, and register it."""
-    with open_pipeline("train", config, check_models) as run:
+    with open_pipeline("train", config, trains=True) as run:
         data = prepare_data(run)
         return {**train_adapter(start_from_examples(run, data), data), **run.ids}
-
-
-def train_compared(name: str, config: RunConfig) -> dict[str, object]:
-    """Train in the configured environment as the named flow; return the summary."""
-    with open_pipeline(name, config, check_models) as run:
-        return train_in(run)
 
 
 Decide = Callable[[Pipeline, Evaluated], Pipeline]
@@ -90,13 +85,14 @@ def train_in(run: Pipeline, begin: PolicyConfig | None = None, decide: Decide = 
     if environment.data.output:
         trained["output"] = lay_out_training(run, data)
     training = run.lineage["train_key"]
-    control = evaluated_control(run, data, trained["seconds"], "control", training) if wants_control(run.config) else None
+    wants_control = controls.has_sft and run.config.control.enabled
+    control = evaluated_control(run, data, trained["seconds"], "control", training) if wants_control else None
     after = evaluate_policy(run, data, PolicySpec(TRAINED, trained_policy(run.config.policy, trained["adapter"])), "evaluate-after")
     baselines |= evaluated_all(run, data, [PolicySpec(name, None, after["key"]) for name in controls.derived])
     comparison = compare_evaluations(run, "compare", before, after)
     gain = compare_evaluations(run, f"compare-{reference}", baselines[reference], after) if reference else None
     rl_adds = compare_evaluations(run, "compare-control", control, after) if control else None
-    beside_search = play_without_searching(run, base.config, data, trained, after) if controls.has_reader() else None
+    beside_search = play_without_searching(run, base.config.policy, data, trained, after) if controls.has_reader() else None
     deciding = beside_search.gain if beside_search and comparison["decision"] != "reject" else comparison
     decision = promote_or_hold(base if beside_search else run, data, trained, before, after, deciding)
     return conclude(run, Outcome(before, after, baselines, trained, control, comparison, gain, rl_adds, decision, beside_search))
@@ -107,11 +103,6 @@ def evaluated_all(run: Pipeline, data: Data, specs: Iterable[PolicySpec]) -> dic
     return {spec.name: evaluate_policy(run, data, spec, f"evaluate-{spec.name}") for spec in specs}
 
 
-def wants_control(config: RunConfig) -> bool:
-    """Return whether an SFT control is trained."""
-    return environment_of(config).controls.has_sft and config.control.enabled
-
-
 def evaluated_control(run: Pipeline, data: Data, seconds: float, name: str, training: str) -> ControlEvaluated:
     """Train a model by supervision as long as the training of a key, and evaluate it; the result also holds its training time."""
     control = train_sft_control(run, seconds, name, training)
@@ -120,18 +111,18 @@ def evaluated_control(run: Pipeline, data: Data, seconds: float, name: str, trai
     return {**evaluation, "steps": control["steps"], "training_s": control["seconds"]}
 
 
-def play_without_searching(run: Pipeline, config: RunConfig, data: Data, trained: Trained, after: Evaluated) -> BesideSearch:
-    """Evaluate the first model of a run on real pages untrained, from memory, and as a reader.
+def play_without_searching(run: Pipeline, first: PolicyConfig, data: Data, trained: Trained, after: Evaluated) -> BesideSearch:
+    """Evaluate the first policy of a run on real pages untrained, from memory, and as a reader.
 
     The reader is the start, trained further to answer at once from one search, for as long as GRPO took and at the start's rate: both
     have had the same time. Seeds share it: it takes the time of the first one's GRPO.
     """
     limit, least = run.config.evaluate.limit or FEW, run.config.decision.min_questions
-    few = run.config.changed({"policy": config.policy, "evaluate.limit": min(limit, FEW, max(least, int(FEW_FRAC * limit)))})
-    untrained = evaluate_policy(replace(run, config=few), data, PolicySpec("base", config.policy), "evaluate-base")
+    few = run.config.changed({"policy": first, "evaluate.limit": min(limit, FEW, max(least, int(FEW_FRAC * limit)))})
+    untrained = evaluate_policy(replace(run, config=few), data, PolicySpec("base", first), "evaluate-base")
     remembering = replace(run, config=few.changed({"searcher.reads": "nothing"}))
-    closed_book = evaluate_policy(remembering, data, PolicySpec("closed-book", config.policy), "evaluate-closed-book")
-    taught = {"searcher.reads": "shown", "sft.learning_rate": 3 * config.sft.learning_rate}
+    closed_book = evaluate_policy(remembering, data, PolicySpec("closed-book", first), "evaluate-closed-book")
+    taught = {"searcher.reads": "shown", "sft.learning_rate": 3 * run.config.sft.learning_rate}
     training = make_job(run.config.changed({"train.seed": 0}), data.digest, data.index_key).train_key
     reader = evaluated_control(replace(run, config=run.config.changed(taught)), data, trained["seconds"], "reader", training)
     comparison = compare_evaluations(run, "compare-reader", reader, after)

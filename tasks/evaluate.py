@@ -8,10 +8,10 @@ from typing import NotRequired, TypedDict, cast
 
 from prefect import task
 
-from slmsearch.config import RunConfig
+from slmsearch.config import EvaluateConfig, PathsConfig, RunConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.evaluate.policies import PolicySpec
-from slmsearch.evaluate.run import eval_key, select_questions
+from slmsearch.evaluate.run import select_questions
 from slmsearch.evaluate.shards import EvaluationTarget, play_evaluation
 from slmsearch.evaluate.store import has_evaluation, load_evaluation, load_rows
 from tasks.caching import cached
@@ -46,7 +46,7 @@ class Compared(TypedDict):
 
 @task(name="evaluate", task_run_name="evaluate-{spec.name}", **cached("spec", "data", "config"))
 def evaluate_task(key: str, data_dir: str, code: str, spec: PolicySpec, data: Data, config: RunConfig) -> Evaluated:
-    """Evaluate a policy, or look its evaluation up by the content key that `name_evaluation` gives.
+    """Evaluate a policy, or look its evaluation up by its content key (`eval_key`).
 
     The key of the stored result has the directory of the evaluation and the code that plays and grades.
     """
@@ -81,14 +81,9 @@ def trust_task(name: str, whole: str, others: dict[str, str], config: RunConfig)
     return {measure: {part: asdict(share) for part, share in slices.items()} for measure, slices in found.items()}
 
 
-def name_evaluation(spec: PolicySpec, data: Data, config: RunConfig) -> str:
-    """Name the evaluation of a policy by its inputs."""
-    return eval_key(questions_of(data.digest, config), data.index_key, spec, config)
-
-
-def questions_of(digest: str, config: RunConfig) -> Sequence[Question]:
+def questions_of(digest: str, paths: PathsConfig, evaluate: EvaluateConfig) -> Sequence[Question]:
     """Return the questions that a run evaluates."""
-    return select_questions(_load_questions(config.paths.corpora, digest), config.evaluate)
+    return select_questions(_load_questions(paths.corpora, digest), evaluate)
 
 
 @lru_cache(maxsize=2)

@@ -13,7 +13,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from slmsearch.artifacts.directories import find_abandoned, remove, remove_abandoned
-from slmsearch.config import PathsConfig, RunConfig
+from slmsearch.config import PathsConfig, RetrievalConfig, RunConfig
 from slmsearch.errors import IndexUnusableError, ServiceError
 from slmsearch.evaluate.shards import SHARDS
 from slmsearch.judge.cache import FILE as VERDICTS
@@ -63,36 +63,6 @@ class DeletionPlan:
 
     items: tuple[Item, ...]
     used: InUse
-
-
-def plan(config: RunConfig, rules: Rules, now: float | None = None) -> DeletionPlan:
-    """Return the items that may be deleted; change nothing. `now` is in seconds since the epoch; None takes the clock.
-
-    Raises:
-        ServiceError: the MLflow store cannot be read: the needs of its aliases are not known, so nothing may be deleted.
-    """
-    now = time.time() if now is None else now
-    limit = now - rules.older_than_days * DAY_S
-    used = in_use(config, rules.kept_versions, used_since=limit)
-    registry = open_run_registry(config)
-    items: list[Item] = []
-    for kind, parent in homes(config.paths).items():
-        items += _old(FIELDS[kind], parent, limit, now, {"sources", *used[FIELDS[kind]]})
-        items += [_item("half-written", path, changed_s(path), now) for path in find_abandoned(parent)]
-    unfinished = [*sorted(config.paths.index.glob(f"{PARTIAL_PREFIX}*")), *sorted(config.paths.training.glob(f".*{SCRATCH}"))]
-    items += [_item("half-written", path, changed_s(path), now) for path in unfinished if changed_s(path) < limit]
-    going = {item.path for item in items}
-    items += [item for item in _checkpoints(config.paths.training, limit, now) if item.path and item.path.parent not in going]
-    if registry is None or not any(run.is_live for run in registry.runs()):
-        items += _old("shards", config.paths.evals / SHARDS, limit, now)  # not merged yet; they can be played again
-        items += _collections(config.paths, limit, now)
-    if registry is not None:
-        for experiment, trace, key, at in registry.traces(limit):
-            if key not in used["evals"] and key not in used["trainings"]:
-                items.append(Item("traces", trace, (now - at) / DAY_S, experiment=experiment))
-        items += _runs(registry, used, limit, now)
-        items += [Item("deleted runs", run, (now - at) / DAY_S) for run, at in registry.deleted() if at < limit]
-    return DeletionPlan(tuple(items), used)
 
 
 def _item(kind: str, path: Path, changed: float, now: float) -> Item:
@@ -146,32 +116,70 @@ def _runs(registry: RunRegistry, used: InUse, limit: float, now: float) -> Itera
             yield from (Item("runs", run.id, (now - last) / DAY_S) for run in family)
 
 
-def carry_out(config: RunConfig, rules: Rules, now: float | None = None) -> tuple[list[Item], list[str]]:
-    """Plan again and delete the items; return the deleted ones, and those that could not be deleted, one line each.
+@dataclass(frozen=True, slots=True)
+class Housekeeping:
+    """Deletion under some rules from the data directory and the MLflow store of a configuration."""
 
-    Raises:
-        ServiceError: the store cannot be read, or another housekeeping is running.
-    """
-    data_dir = Path(config.paths.data_dir)
-    data_dir.mkdir(parents=True, exist_ok=True)
-    gone: list[Item] = []
-    failed: list[str] = []
-    try:
-        with FileLock(data_dir / "housekeeping.lock", timeout=0):
-            for item in plan(config, rules, now).items:
-                try:
-                    _delete(item, config)
-                    gone.append(item)
-                except (OSError, ServiceError, IndexUnusableError) as error:
-                    failed.append(f"{item.kind} {item.key}: {error}")
-    except Timeout as error:
-        raise ServiceError(f"another housekeeping is at work in {data_dir}; wait for it") from error
-    return gone, failed
+    config: RunConfig
+    rules: Rules
+    now: float | None = None
+    """Time in seconds since the epoch; None takes the clock."""
+
+    def plan(self) -> DeletionPlan:
+        """Return the items that may be deleted; change nothing.
+
+        Raises:
+            ServiceError: the MLflow store cannot be read: the needs of its aliases are not known, so nothing may be deleted.
+        """
+        config, now = self.config, time.time() if self.now is None else self.now
+        limit = now - self.rules.older_than_days * DAY_S
+        used = in_use(config, self.rules.kept_versions, used_since=limit)
+        registry = open_run_registry(config.paths, config.tracking)
+        items: list[Item] = []
+        for kind, parent in homes(config.paths).items():
+            items += _old(FIELDS[kind], parent, limit, now, {"sources", *used[FIELDS[kind]]})
+            items += [_item("half-written", path, changed_s(path), now) for path in find_abandoned(parent)]
+        unfinished = [*sorted(config.paths.index.glob(f"{PARTIAL_PREFIX}*")), *sorted(config.paths.training.glob(f".*{SCRATCH}"))]
+        items += [_item("half-written", path, changed_s(path), now) for path in unfinished if changed_s(path) < limit]
+        going = {item.path for item in items}
+        items += [item for item in _checkpoints(config.paths.training, limit, now) if item.path and item.path.parent not in going]
+        if registry is None or not any(run.is_live for run in registry.runs()):
+            items += _old("shards", config.paths.evals / SHARDS, limit, now)  # not merged yet; they can be played again
+            items += _collections(config.paths, limit, now)
+        if registry is not None:
+            for experiment, trace, key, at in registry.traces(limit):
+                if key not in used["evals"] and key not in used["trainings"]:
+                    items.append(Item("traces", trace, (now - at) / DAY_S, experiment=experiment))
+            items += _runs(registry, used, limit, now)
+            items += [Item("deleted runs", run, (now - at) / DAY_S) for run, at in registry.deleted() if at < limit]
+        return DeletionPlan(tuple(items), used)
+
+    def carry_out(self) -> tuple[list[Item], list[str]]:
+        """Plan again and delete the items; return the deleted ones, and those that could not be deleted, one line each.
+
+        Raises:
+            ServiceError: the store cannot be read, or another housekeeping is running.
+        """
+        config, data_dir = self.config, Path(self.config.paths.data_dir)
+        data_dir.mkdir(parents=True, exist_ok=True)
+        gone: list[Item] = []
+        failed: list[str] = []
+        try:
+            with FileLock(data_dir / "housekeeping.lock", timeout=0):
+                registry = open_run_registry(config.paths, config.tracking)
+                for item in self.plan().items:
+                    try:
+                        _delete(item, registry, config.retrieval)
+                        gone.append(item)
+                    except (OSError, ServiceError, IndexUnusableError) as error:
+                        failed.append(f"{item.kind} {item.key}: {error}")
+        except Timeout as error:
+            raise ServiceError(f"another housekeeping is at work in {data_dir}; wait for it") from error
+        return gone, failed
 
 
-def _delete(item: Item, config: RunConfig) -> None:
+def _delete(item: Item, registry: RunRegistry | None, retrieval: RetrievalConfig) -> None:
     if item.kind in ("runs", "deleted runs", "traces"):
-        registry = open_run_registry(config)
         assert registry is not None
         if item.kind == "runs":
             registry.delete_run(item.key)
@@ -192,7 +200,7 @@ def _delete(item: Item, config: RunConfig) -> None:
         with FileLock(item.path.with_suffix(".lock"), timeout=0):  # of the model that is taught with it
             remove(item.path, ignore_errors=False)
     elif item.kind == "indexes":
-        remove_version(item.path, config.retrieval)
+        remove_version(item.path, retrieval)
     elif item.kind == "half-written":
         remove_abandoned(item.path.parent)
     elif item.kind == "checkpoints":

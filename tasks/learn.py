@@ -13,7 +13,7 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from slmsearch.artifacts.files import read_json, replace_json, replace_text
-from slmsearch.config import RunConfig
+from slmsearch.config import PathsConfig, RunConfig
 from slmsearch.corpus.store import read_questions
 from slmsearch.errors import CorpusError, TrainingError
 from slmsearch.keys import content_key
@@ -44,28 +44,27 @@ class Asked(TypedDict):
     """Number of questions moved to training because a person corrected an answer about their page."""
 
 
-def learnt_dir(config: RunConfig) -> Path:
-    """Return the folder of what is learnt from the configured pages."""
-    pages = config.corpus.pages or "world"
+def learnt_dir(paths: PathsConfig, pages: str | None) -> Path:
+    """Return the folder of what is learnt from a source of pages."""
+    pages = pages or "world"
     name = re.sub(r"[^a-z0-9]+", "-", Path(pages).stem.lower()).strip("-")[:40] or "pages"
-    return config.paths.learnt / f"{name}-{content_key(pages=pages)[:6]}"
+    return paths.learnt / f"{name}-{content_key(pages=pages)[:6]}"
 
 
 @contextmanager
-def held(config: RunConfig) -> Iterator[None]:
-    """Lock the folder of what is learnt from the configured pages; the kernel frees the lock when the process ends.
+def held(folder: Path, pages: str | None) -> Iterator[None]:
+    """Lock the folder of what is learnt from some pages; the kernel frees the lock when the process ends.
 
     Raises:
         TrainingError: another process learns from these pages.
     """
-    folder = learnt_dir(config)
     folder.mkdir(parents=True, exist_ok=True)
     lock = FileLock(folder / ".lock")
     try:
         lock.acquire(timeout=0)
     except Timeout as error:
-        pages = config.corpus.pages or "these pages"
-        raise TrainingError(f"another `slmsearch learn {pages}` is running; wait for it, or end it and give the command again") from error
+        command = f"slmsearch learn {pages or 'these pages'}"
+        raise TrainingError(f"another `{command}` is running; wait for it, or end it and give the command again") from error
     try:
         yield
     finally:
@@ -93,7 +92,7 @@ def ask(data: Data, config: RunConfig, progress: Callable[[int, int], None]) -> 
     from slmsearch.made_questions.make import NONE_MADE, Filters
     from slmsearch.made_questions.written import FORM, QuestionGenerator
 
-    folder = learnt_dir(config)
+    folder = learnt_dir(config.paths, config.corpus.pages)
     generator = QuestionGenerator(make_client(config.judge, FORM), config.judge) if config.judge.kind != "exact" else None
     if generator is not None:
         generator.check()
@@ -107,7 +106,7 @@ def ask(data: Data, config: RunConfig, progress: Callable[[int, int], None]) -> 
         lines = (folder / QUESTIONS).read_text(encoding="utf-8").splitlines()
         earlier = Earlier([json.loads(line) for line in lines], read_json(folder / PRINTS))
     two_hop = 0 if config.corpus.questions else MAX_TWO_HOP
-    renewed = renew_questions(filters, earlier, _corrections(config), two_hop, generator, progress)
+    renewed = renew_questions(filters, earlier, _corrections(config.paths.feedback), two_hop, generator, progress)
     if not renewed.rows:
         dropped = ", ".join(f"{count} {why}" for why, count in renewed.made.dropped.items()) or "nothing was drafted"
         raise CorpusError(NONE_MADE.format(pages=config.corpus.pages, why=dropped))
@@ -119,20 +118,20 @@ def ask(data: Data, config: RunConfig, progress: Callable[[int, int], None]) -> 
     return cast("Asked", {"path": str(folder / QUESTIONS), "corrections": dict(renewed.corrections), **counts})
 
 
-def _corrections(config: RunConfig) -> list[Correction]:
+def _corrections(feedback: Path) -> list[Correction]:
     from slmsearch.serving.api.feedback import FeedbackLog
 
-    given = FeedbackLog(config.paths.feedback).read().records
+    given = FeedbackLog(feedback).read().records
     return [Correction(one.id, one.question, one.correct_answer, one.source) for one in given if one.correct_answer]
 
 
-def corrections_learnt(config: RunConfig) -> dict[str, str]:
+def corrections_learnt(learnt: Path) -> dict[str, str]:
     """Return the results of corrections at the last learning: by id of the feedback `accepted`, or the reason of a refusal.
 
     If a correction was tried on pages of several folders, the one that accepted it counts.
     """
     states: dict[str, str] = {}
-    for path in sorted(config.paths.learnt.glob(f"*/{CORRECTIONS}")):
+    for path in sorted(learnt.glob(f"*/{CORRECTIONS}")):
         states |= {name: state for name, state in read_json(path).items() if states.get(name) != ACCEPTED}
     return states
 
@@ -151,7 +150,7 @@ def plan_task(key: str, decide: str, ends: float, config: RunConfig, **known: fl
     Raises:
         ConfigError: no time is left for training.
     """
-    plans = learnt_dir(config) / f"steps-{key}.json"
+    plans = learnt_dir(config.paths, config.corpus.pages) / f"steps-{key}.json"
     if not (found := read_json(plans).get(decide)):
         if decide == "start":
             speed = Speed(**in_child("slmsearch.training.teach:measure_speed", config))

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from slmsearch.config import RunConfig
+from slmsearch.config import PathsConfig, TrackingConfig
 from slmsearch.errors import ConfigError, ModelError
 from slmsearch.lineage.graph import Graph, Name, Node, Ref, Step, gaps, read_stored
 from slmsearch.lineage.verify import Change, Verified, verify
@@ -75,13 +75,13 @@ class Tracked:
         return self.runs.get(run.parent, run) if run and run.parent else run
 
 
-def read_tracked(config: RunConfig) -> Tracked:
+def read_tracked(paths: PathsConfig, tracking: TrackingConfig) -> Tracked:
     """Read data directory and MLflow store; no server is needed.
 
     Raises:
         ServiceError: the store exists and cannot be read.
     """
-    tracked = Tracked(read_stored(config.paths), open_run_registry(config))
+    tracked = Tracked(read_stored(paths), open_run_registry(paths, tracking))
     if tracked.registry is not None:
         tracked.runs = {run.id: run for run in tracked.registry.runs()}
         tracked.versions = {version.label: version for version in tracked.registry.versions()}
@@ -184,16 +184,14 @@ def lineage_tags(tags: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in names.items() if name in kept or name.startswith("eval_key_")}
 
 
-def trace(config: RunConfig, target: str, again: bool = False, tracked: Tracked | None = None) -> Lineage:
-    """Return the lineage of a target, given as `FORMS` says; `tracked` holds all records, if they were read already.
+def trace(tracked: Tracked, target: str, again: bool = False) -> Lineage:
+    """Return the lineage of a target, given as `FORMS` says.
 
     With `again` every stored content is hashed again, and the copies of the record in MLflow are compared.
 
     Raises:
         ConfigError: the target names nothing, or more than one thing.
-        ServiceError: the store cannot be read.
     """
-    tracked = tracked or read_tracked(config)
     name = resolve(tracked, target)
     up, down, verified = tracked.graph.upward(name), _downward(tracked, name), None
     if again:

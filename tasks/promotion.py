@@ -3,17 +3,17 @@
 import getpass
 import re
 import socket
-from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 from prefect.runtime import flow_run
 
-from slmsearch.config import PolicyConfig, RunConfig
+from slmsearch.config import PathsConfig, PolicyConfig, RunConfig, TrackingConfig
 from slmsearch.errors import ConfigError, ModelError, PromotionError
 from slmsearch.models.hashes import model_hash, read_start, trained_policy
-from tasks.tracking import ADAPTER_HASH, BASE_MODEL, PREFIX, PromotionEvent, move_champion, open_tracker, roll_back
+from tasks.tracking import ADAPTER_HASH, BASE_MODEL, PREFIX, PromotionEvent, Tracker, move_champion, open_tracker, roll_back
 
 EVALUATED_AFTER = f"{PREFIX}eval_key_after"
 """Tag of a flow's run with the evaluation of the trained policy."""
@@ -24,43 +24,56 @@ def register_task(run_id: str, adapter: str, adapter_hash: str, lineage: dict[st
     """Register an adapter's directory under its hash and return its version; the keys of its inputs become tags of the version."""
     tags = {f"slmsearch.{name}": value for name, value in lineage.items()}
     tags |= {ADAPTER_HASH: adapter_hash, BASE_MODEL: config.policy.model, "slmsearch.base_hash": model_hash(config.policy.model)}
-    return open_tracker(config).register_adapter(run_id, Path(adapter), config.tracking.registered_model, tags)
+    return open_tracker(config.paths, config.tracking).register_adapter(run_id, Path(adapter), config.tracking.registered_model, tags)
 
 
-def find_champion(config: RunConfig) -> dict[str, str] | None:
-    """Return version and tags of the champion, None before the first promotion."""
-    return open_tracker(config).champion(config.tracking.registered_model)
+@dataclass(frozen=True)
+class Champion:
+    """The promoted version of a registered model."""
+
+    tracker: Tracker
+    model: str
+    """Registered model."""
+    tags: dict[str, str]
+    """Tags of the version, and its number as `version`."""
+
+    @property
+    def version(self) -> str:
+        """Number of the version."""
+        return self.tags["version"]
+
+    @property
+    def label(self) -> str:
+        """Label for people: model and version."""
+        return f"{self.model}/{self.version}"
+
+    def policy(self, configured: PolicyConfig) -> PolicyConfig:
+        """Return a policy with the champion's adapter, on the supervised start of its run if that began with the policy's model.
+
+        Raises:
+            ModelError: the champion was trained on another base model.
+        """
+        model = self.find_base(configured.model)
+        if model is None:
+            raise ModelError(
+                f"champion {self.version} of {self.model} was trained on {self.tags.get(BASE_MODEL, '')}; set policy.model to that"
+            )
+        adapter = self.tracker.fetch_adapter(self.model, self.version)
+        return trained_policy(configured.model_copy(update={"model": model}), str(adapter))
+
+    def find_base(self, model: str) -> str | None:
+        """Return the base of the adapter: a model, or the supervised start that began with it; None if it was trained on another model."""
+        base = self.tags.get(BASE_MODEL, "")
+        if read_start(base) == model:
+            model = base
+        return model if self.tags.get("slmsearch.base_hash", "") == model_hash(model) else None
 
 
-def champion_policy(config: RunConfig, champion: Mapping[str, str] | None = None) -> PolicyConfig:
-    """Return the configured policy with the champion's adapter, on the supervised start of its run if that began with the policy's model.
-
-    `champion` is the result of `find_champion`, if it is known already.
-
-    Raises:
-        ModelError: no version was promoted yet, or the champion was trained on another base model.
-    """
-    champion = champion or find_champion(config)
-    name = config.tracking.registered_model
-    if champion is None:
-        raise ModelError(f"{name} has no champion yet; promote one with `slmsearch run train-and-eval`")
-    model = base_of(champion, config)
-    if model is None:
-        raise ModelError(
-            f"champion {champion['version']} of {name} was trained on {champion.get(BASE_MODEL, '')}; set policy.model to that"
-        )
-    policy = config.policy.model_copy(update={"model": model})
-    return trained_policy(policy, str(open_tracker(config).fetch_adapter(name, champion["version"])))
-
-
-def base_of(champion: Mapping[str, str], config: RunConfig) -> str | None:
-    """Return the base of a champion's adapter: the configured model, or the supervised start of its run that began with that; None if it
-    was trained on another model.
-    """
-    base, model = champion.get(BASE_MODEL, ""), config.policy.model
-    if read_start(base).get("start") == model:
-        model = base
-    return model if champion.get("slmsearch.base_hash", "") == model_hash(model) else None
+def find_champion(paths: PathsConfig, tracking: TrackingConfig) -> Champion | None:
+    """Return the champion of the registered model, None before the first promotion."""
+    tracker, model = open_tracker(paths, tracking), tracking.registered_model
+    tags = tracker.champion(model)
+    return Champion(tracker, model, tags) if tags else None
 
 
 @task(name="promote", cache_policy=NO_CACHE)
@@ -78,19 +91,19 @@ def promote_task(version: str, expected: str | None, why: str, eval_key: str, ru
     Raises:
         PromotionError: the run that decided has ended.
     """
-    tracker, model = open_tracker(config), config.tracking.registered_model
+    tracker, model = open_tracker(config.paths, config.tracking), config.tracking.registered_model
     event = PromotionEvent(model, version, "promote", why, who(), eval_key=eval_key)
     try:
         move_champion(tracker, event, expected, run_id)
     except PromotionError:
-        champion = find_champion(config)
-        if champion is None or champion["version"] in (expected, version):  # no other promotion came first
+        champion = find_champion(config.paths, config.tracking)
+        if champion is None or champion.version in (expected, version):  # no other promotion came first
             raise
-        return champion["version"]
+        return champion.version
     return version
 
 
-def promote_by_hand(config: RunConfig, version: str, reason: str) -> PromotionEvent:
+def promote_by_hand(paths: PathsConfig, tracking: TrackingConfig, version: str, reason: str) -> PromotionEvent:
     """Promote a version, given as its number or name/number, against any comparison; the reason is recorded.
 
     Raises:
@@ -98,27 +111,25 @@ def promote_by_hand(config: RunConfig, version: str, reason: str) -> PromotionEv
         ModelError: there is no such version.
         PromotionError: another process promoted at the same time.
     """
-    model, number = _parse_version(version, config.tracking.registered_model)
-    tracker, reason = open_tracker(config), require_reason(reason)
+    model, number = _parse_version(version, tracking.registered_model)
+    tracker, reason = open_tracker(paths, tracking), require_reason(reason)
     current = (tracker.champion(model) or {}).get("version")
-    return move_champion(
-        tracker, PromotionEvent(model, number, "promote", reason, who(), eval_key=promotion_evaluation(config, model, number)), current
-    )
+    event = PromotionEvent(model, number, "promote", reason, who(), eval_key=promotion_evaluation(tracker, model, number))
+    return move_champion(tracker, event, current)
 
 
-def roll_back_by_hand(config: RunConfig, reason: str) -> PromotionEvent:
+def roll_back_by_hand(paths: PathsConfig, tracking: TrackingConfig, reason: str) -> PromotionEvent:
     """Make the previous champion the champion again.
 
     Raises:
         ConfigError: the reason is empty.
         PromotionError: there is none.
     """
-    return roll_back(open_tracker(config), config.tracking.registered_model, require_reason(reason), who())
+    return roll_back(open_tracker(paths, tracking), tracking.registered_model, require_reason(reason), who())
 
 
-def promotion_evaluation(config: RunConfig, model: str, number: str) -> str:
+def promotion_evaluation(tracker: Tracker, model: str, number: str) -> str:
     """Return the evaluation of a version by the run that made it; empty if there is none."""
-    tracker = open_tracker(config)
     run = tracker.maker_run(model, number)
     return (run and tracker.find_tag(run, EVALUATED_AFTER)) or ""
 

@@ -31,10 +31,9 @@ from prefect.states import Cancelled, Crashed
 from prefect.types._datetime import now
 from prefect.utilities.slugify import slugify
 
-from slmsearch.config import PathsConfig, RunConfig
 from slmsearch.training.files import CHECKPOINTS, checkpoint_step, latest_complete_checkpoint
 from tasks.owners import BEATS, HEARTBEAT, begins, describe_owner, is_neighbour, is_orphan, owner_tag
-from tasks.tracking import FLOW_RUN, OWNER, PREFIX, RunRecord, open_run_registry
+from tasks.tracking import FLOW_RUN, OWNER, PREFIX, RunRecord, RunRegistry
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
@@ -74,7 +73,9 @@ def label_flow_run(client: "SyncPrefectClient", flow_run_id: str) -> None:
     client.update_flow_run_labels(UUID(flow_run_id), {OWNER: owner_tag(), OWNED_AT: time.time()})
 
 
-def reconcile(config: RunConfig, client: "SyncPrefectClient", pool: str, workers: Collection[str] = ()) -> list[Fixed]:
+def reconcile(
+    registry: RunRegistry | None, training: Path, client: "SyncPrefectClient", pool: str, workers: Collection[str] = ()
+) -> list[Fixed]:
     """End runs that show as running and are not.
 
     Flow runs outside of the pool are checked only if they have an owner's label. `workers` are those of this machine: the processes they
@@ -83,9 +84,8 @@ def reconcile(config: RunConfig, client: "SyncPrefectClient", pool: str, workers
     Raises:
         ServiceError: MLflow cannot be read.
     """
-    registry = open_run_registry(config)
     running = registry.running() if registry else []
-    fixed = list(_end_flow_runs(config.paths, client, pool, running, workers))
+    fixed = list(_end_flow_runs(training, client, pool, running, workers))
     fixed += _end_task_runs(client)
     for mlflow_run in running:
         status, reason = _verdict(mlflow_run, client)
@@ -107,7 +107,7 @@ def _in_state(*states: StateType) -> FlowRunFilter:
 
 
 def _end_flow_runs(
-    paths: PathsConfig, client: "SyncPrefectClient", pool: str, running: list[RunRecord], workers: Collection[str]
+    training: Path, client: "SyncPrefectClient", pool: str, running: list[RunRecord], workers: Collection[str]
 ) -> Iterator[Fixed]:
     slugs = {slugify(name) for name in workers}
     for run in list(live_flow_runs(client, pool)):
@@ -115,7 +115,7 @@ def _end_flow_runs(
         state = client.read_flow_run(run.id).state if reason else None
         if reason is None or state is None or state.is_final():
             continue
-        reason = f"{reason}; {_what_next(str(run.id), paths.training, running)}"
+        reason = f"{reason}; {_what_next(str(run.id), training, running)}"
         ended: State = Cancelled(message=reason) if state.is_cancelling() else Crashed(message=reason)
         if client.set_flow_run_state(run.id, ended).status == SetStateStatus.ACCEPT:
             yield Fixed("flow run", run.name, str(ended.name), reason)

@@ -1,6 +1,5 @@
 """Write into MLflow the findings of a stage, and the results of judge qualifications and retrieval reports in runs of their own."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -9,8 +8,6 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from slmsearch.config import RunConfig
-from slmsearch.corpus.store import read_manifest
-from slmsearch.environments.registry import environment_of
 from slmsearch.evaluate.metrics import FAULTS, sample_rows
 from slmsearch.evaluate.retrieval import METRICS
 from slmsearch.evaluate.store import load_evaluation
@@ -18,7 +15,7 @@ from slmsearch.judge.qualify import Qualification
 from slmsearch.keys import content_key
 from slmsearch.training.reports import StepReport
 from tasks.traces import episode_span, trace_tags
-from tasks.tracking import open_tracker
+from tasks.tracking import Tracker, open_tracker
 
 JUDGE_STAGE, RETRIEVAL_STAGE = "judge-qualify", "retrieval-report"
 TRACED_EPISODES = 24
@@ -28,7 +25,7 @@ TRACED_EPISODES = 24
 @task(name="record-evaluation", task_run_name="record-{name}", cache_policy=NO_CACHE)
 def record_evaluation_task(run_id: str, name: str, key: str, config: RunConfig) -> None:
     """Write a stored evaluation into a run: metrics, its rows as a table, slices, and a sample of its episodes as traces."""
-    tracker, stored = open_tracker(config), load_evaluation(config.paths.evals, key)
+    tracker, stored = open_tracker(config.paths, config.tracking), load_evaluation(config.paths.evals, key)
     if not stored.rows:
         return
     tracker.record_metrics(run_id, stored.metrics)
@@ -42,7 +39,7 @@ def record_evaluation_task(run_id: str, name: str, key: str, config: RunConfig) 
         tracker.record_traces(run_id, key, traces)
 
 
-def record_rollouts(run_id: str, train_key: str, report: StepReport, config: RunConfig) -> None:
+def record_rollouts(tracker: Tracker, run_id: str, train_key: str, report: StepReport) -> None:
     """Write the episodes in a step's report into the run of its training as traces, tagged with the step and the reason of the choice.
 
     Call it before the step's metrics are recorded: a killed run reports the step again until they are, and an existing trace stays.
@@ -50,7 +47,7 @@ def record_rollouts(run_id: str, train_key: str, report: StepReport, config: Run
     tags = {"step": str(report.step)}
     traces = [(episode_span(one.episode, one.row), {**trace_tags(one.row), **tags, "sample": one.kind.value}) for one in report.samples]
     if traces:
-        open_tracker(config).record_traces(run_id, train_key, traces, "train_key")
+        tracker.record_traces(run_id, train_key, traces, "train_key")
 
 
 def _table_row(row: Mapping[str, Any], measured: Sequence[str]) -> dict[str, object]:
@@ -62,17 +59,8 @@ def _table_row(row: Mapping[str, Any], measured: Sequence[str]) -> dict[str, obj
     return {**{name: value for name, value in row.items() if name not in ("reward_parts", "measured")}, **parts, **own}
 
 
-def record_input(run_id: str, digest: str, context: str, config: RunConfig) -> None:
-    """Record a corpus as a dataset input of a run, with its digest and counts."""
-    source = environment_of(config).data(config).describe()
-    manifest = asdict(read_manifest(config.paths.corpora / digest))
-    profile = json.dumps({name: manifest[name] for name in ("pages", "questions", "pages_digest", "questions_digest")})
-    open_tracker(config).record_dataset(run_id, "corpus", digest, source, profile, context)
-
-
-def record_report(run_id: str, digest: str, report: Mapping[str, Any], config: RunConfig) -> None:
+def record_report(tracker: Tracker, run_id: str, digest: str, report: Mapping[str, Any]) -> None:
     """Write the findings of a validation into a run, with ids of failing rows."""
-    tracker = open_tracker(config)
     tracker.record_json(run_id, report, "validation.json")
     tracker.record_table(run_id, findings_table(report), f"validation/{digest}.json")
 
@@ -92,9 +80,9 @@ def findings_table(report: Mapping[str, Any]) -> list[dict[str, str]]:
     ]
 
 
-def record_qualification(measured: Qualification, summary: Mapping[str, Any], config: RunConfig) -> str:
+def record_qualification(tracker: Tracker, measured: Qualification, summary: Mapping[str, Any]) -> str:
     """Record figures, the summary that `summarise_qualification` gives, and every result; return the run's id."""
-    tracker, whole = open_tracker(config), summary["kinds"][0]
+    whole = summary["kinds"][0]
     shares = {"judge/accuracy": "accuracy", "judge/false_accept_frac": "false_accepts", "judge/false_reject_frac": "false_rejects"}
     metrics = {
         **{name: whole[part]["count"] / max(1, whole[part]["n"]) for name, part in shares.items()},
@@ -119,9 +107,8 @@ def record_qualification(measured: Qualification, summary: Mapping[str, Any], co
     return run_id
 
 
-def record_retrieval(result: Mapping[str, Any], text: str, config: RunConfig) -> str:
+def record_retrieval(tracker: Tracker, result: Mapping[str, Any], text: str) -> str:
     """Record metrics and tables of a retrieval summary by `summarise_ranks`, with the index key; return the run's id."""
-    tracker = open_tracker(config)
     metrics = {
         f"{name}/{metric}": of[metric]
         for name, of in result["retrievers"].items()

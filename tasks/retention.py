@@ -56,7 +56,7 @@ def in_use(config: RunConfig, kept_versions: int = KEPT_VERSIONS, used_since: fl
         ServiceError: the store cannot be read; then nothing may be deleted.
     """
     used: InUse = {name: {} for name in FIELDS.values()}
-    registry = open_run_registry(config)
+    registry = open_run_registry(config.paths, config.tracking)
     runs = registry.runs() if registry else []
     _keep(used, [Ref("index", current_key(config.paths.index) or "")], "CURRENT points to it")
     for version, why in _chosen_versions(registry, kept_versions) if registry else ():

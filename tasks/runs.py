@@ -6,14 +6,14 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, get_args
+from typing import Any, TypedDict, get_args
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 from pydantic import ValidationError
 
 from slmsearch.artifacts.files import read_json, replace_text
-from slmsearch.config import DecisionConfig, RunConfig
+from slmsearch.config import DecisionConfig, PathsConfig, RunConfig, TrackingConfig
 from slmsearch.environments.searcher.twins import Twin
 from slmsearch.errors import EvaluationError, SlmSearchError
 from slmsearch.evaluate.compare import Comparison, compare, shared_rows
@@ -23,7 +23,7 @@ from slmsearch.lineage.graph import flatten
 from slmsearch.report.page.results import AFTER, BEFORE, RunResults
 from slmsearch.training.files import JUDGE, STEPS
 from slmsearch.training.reports import StepReport, read_reports
-from tasks.tracking import FLOW_RUN_NAME, RunRecord, open_tracker
+from tasks.tracking import FLOW_RUN_NAME, RunRecord, Tracker, open_tracker
 
 FOLDER = "report"
 """Folder of the run's artifacts."""
@@ -39,14 +39,25 @@ EVAL_KEY, TAG = "eval_key_", "slmsearch."
 LINEAGE = ("data_digest", "texts", "index_key", "train_key", "base_hash", "adapter_hash", "model_version", "control_key", "sft_key")
 
 
-def find_run(name: str, config: RunConfig) -> RunRecord:
+class ReportPage(TypedDict):
+    """A report page that was made."""
+
+    page: str
+    """File of the page."""
+    bytes: int
+    artifact: str
+    """Path of the page in each run."""
+    runs: list[dict[str, str]]
+    warnings: list[str]
+
+
+def find_run(tracker: Tracker, name: str) -> RunRecord:
     """Find a run of a flow by its MLflow id or the beginning of it, its name in Prefect or MLflow, or `latest`.
 
     Raises:
         EvaluationError: no run has that name, or several do.
         ServiceError: MLflow cannot be read.
     """
-    tracker = open_tracker(config)
     runs = [run for run in tracker.runs() if run.stage in FLOWS and run.parent is None and run.experiment_id == tracker.experiment_id]
     if not runs:
         raise EvaluationError("MLflow holds no run of a flow yet; run `slmsearch run train-and-eval` first")
@@ -65,13 +76,13 @@ def find_run(name: str, config: RunConfig) -> RunRecord:
     raise EvaluationError(f"no run {name!r}; give {LATEST}, an MLflow run id or a flow run's name, such as {shown}")
 
 
-def load_results(run: RunRecord, config: RunConfig) -> RunResults:
+def load_results(tracker: Tracker, run: RunRecord, paths: PathsConfig) -> RunResults:
     """Load all stored results of a run of a flow; its warnings name missing ones. The rule of the decision is the run's own.
 
     Raises:
         EvaluationError: the run has left neither evaluations nor steps.
     """
-    tracker, warnings = open_tracker(config), list[str]()
+    warnings = list[str]()
     summary = tracker.read_json(run.id, "summary.json") or {}
     settings = tracker.read_json(run.id, "config.json") or {}
     try:
@@ -81,11 +92,11 @@ def load_results(run: RunRecord, config: RunConfig) -> RunResults:
         odd = f"decision.{'.'.join(map(str, first['loc']))}: {first['msg']}"
         raise EvaluationError(f"run {run.id} was recorded by another version of slmsearch ({odd}); report it with that version") from error
     lineage = summary.get("lineage") or {name.removeprefix(TAG): value for name, value in run.tags.items() if name.startswith(TAG)}
-    directory = config.paths.training / lineage["train_key"] if "train_key" in lineage else None
+    directory = paths.training / lineage["train_key"] if "train_key" in lineage else None
     evaluations: dict[str, Evaluation] = {}
     for name, key in (summary.get("evaluations") or _keys(lineage)).items():
         with _noted(f"evaluation of {name}", warnings):
-            evaluations[name] = load_evaluation(config.paths.evals, key)
+            evaluations[name] = load_evaluation(paths.evals, key)
     steps: Sequence[StepReport] = ()
     if directory is not None:
         with _noted("training curves", warnings):
@@ -148,9 +159,10 @@ def report_task(run_id: str, config: RunConfig) -> list[dict[str, str]]:
     from slmsearch.report.page.render import run_charts, write_charts
     from slmsearch.report.tables import results_table, slices_table
 
-    results = load_results(find_run(run_id, config), config)
+    tracker = open_tracker(config.paths, config.tracking)
+    results = load_results(tracker, find_run(tracker, run_id), config.paths)
     rows = {name: evaluation.rows for name, evaluation in results.evaluations.items()}
-    tracker, table = open_tracker(config), results_table(rows)
+    table = results_table(rows)
     tracker.record_text(run_id, f"{table.to_markdown()}\n\n{slices_table(rows).to_markdown()}\n", "report.md")
     with TemporaryDirectory() as folder:
         write_charts(Path(folder), run_charts(results))
@@ -158,7 +170,7 @@ def report_task(run_id: str, config: RunConfig) -> list[dict[str, str]]:
     return table.to_records()
 
 
-def make_page(names: Sequence[str], config: RunConfig, output: Path | None = None, max_episodes: int | None = None) -> dict[str, Any]:
+def make_page(names: Sequence[str], config: RunConfig, output: Path | None = None, max_episodes: int | None = None) -> ReportPage:
     """Make one page of runs, write it, and store it in each run; a second call replaces it.
 
     Args:
@@ -167,9 +179,6 @@ def make_page(names: Sequence[str], config: RunConfig, output: Path | None = Non
         output: file to write; None takes `<mlruns_dir>/reports/<run>.html`.
         max_episodes: episodes that can be browsed; None takes the page's own limit.
 
-    Returns:
-        `page`, `bytes`, `artifact` (its path in each run), `runs` and `warnings`.
-
     Raises:
         EvaluationError: a run is not found or has no results.
         ServiceError: MLflow cannot be read or written.
@@ -177,8 +186,9 @@ def make_page(names: Sequence[str], config: RunConfig, output: Path | None = Non
     from slmsearch.report.page.browse import MAX_EPISODES
     from slmsearch.report.page.render import render_page
 
-    runs = list({run.id: run for run in (find_run(name, config) for name in names)}.values())
-    results = [load_results(run, config) for run in runs]
+    tracker = open_tracker(config.paths, config.tracking)
+    runs = _find_runs(tracker, names)
+    results = [load_results(tracker, run, config.paths) for run in runs]
     made = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     text = render_page(results, made, MAX_EPISODES if max_episodes is None else max_episodes)
     path = output or Path(config.paths.mlruns_dir) / "reports" / page_name(runs)
@@ -186,7 +196,7 @@ def make_page(names: Sequence[str], config: RunConfig, output: Path | None = Non
     replace_text(path, text)
     artifact = PAGE if len(runs) == 1 else f"{FOLDER}/beside-{page_name(runs)}"  # a page of its own, which replaces only itself
     for run in runs:
-        open_tracker(config).record_text(run.id, text, artifact)
+        tracker.record_text(run.id, text, artifact)
     return {
         "page": str(path),
         "bytes": len(text.encode()),
@@ -196,7 +206,11 @@ def make_page(names: Sequence[str], config: RunConfig, output: Path | None = Non
     }
 
 
-def make_figure(names: Sequence[str], config: RunConfig, path: Path) -> dict[str, Any]:
+def _find_runs(tracker: Tracker, names: Sequence[str]) -> list[RunRecord]:
+    return list({run.id: run for run in (find_run(tracker, name) for name in names)}.values())
+
+
+def make_figure(names: Sequence[str], paths: PathsConfig, tracking: TrackingConfig, figure: Path) -> dict[str, object]:
     """Draw the training curves of runs, named as `find_run` takes them, as a picture.
 
     Raises:
@@ -206,11 +220,12 @@ def make_figure(names: Sequence[str], config: RunConfig, path: Path) -> dict[str
     """
     from slmsearch.report.figure import check_suffix, draw_curves
 
-    check_suffix(path)
-    results = [load_results(run, config) for run in {run.id: run for run in (find_run(name, config) for name in names)}.values()]
-    draw_curves(results, path)
+    check_suffix(figure)
+    tracker = open_tracker(paths, tracking)
+    results = [load_results(tracker, run, paths) for run in _find_runs(tracker, names)]
+    draw_curves(results, figure)
     runs = [{"run_id": result.run_id, "name": result.name, "steps": len(result.steps)} for result in results]
-    return {"figure": str(path), "bytes": path.stat().st_size, "runs": runs}
+    return {"figure": str(figure), "bytes": figure.stat().st_size, "runs": runs}
 
 
 report_page_task = task(name="report-page", cache_policy=NO_CACHE)(make_page)

@@ -8,11 +8,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
-from slmsearch.config import RunConfig
 from slmsearch.errors import SlmSearchError
 from slmsearch.serving.api.playing import Answer
 from tasks.traces import served_span
-from tasks.tracking import open_tracker
+from tasks.tracking import Tracker
 
 MAX_WAITING = 100
 """Maximum number of episodes that wait to be written; further ones are not recorded."""
@@ -24,9 +23,9 @@ log = logging.getLogger(__name__)
 class ServedTraces:
     """Recorder of a share of the answers, in a thread of its own."""
 
-    def __init__(self, config: RunConfig) -> None:
-        """Start recording the share `service.traced_frac`."""
-        self._config, self._frac = config, config.service.traced_frac
+    def __init__(self, open_store: Callable[[], Tracker], frac: float) -> None:
+        """Start recording a share of the answers; the thread opens the store."""
+        self._open_store, self._frac = open_store, frac
         self._waiting: queue.Queue[tuple[str, Answer] | None] = queue.Queue(MAX_WAITING)
         self._chance = random.Random()
         self._thread = threading.Thread(target=self._write, name="traces", daemon=True)
@@ -50,14 +49,14 @@ class ServedTraces:
             log.warning("%d traces were not recorded: the store is too slow", self._waiting.qsize())
 
     def _write(self) -> None:
-        self._try(lambda: open_tracker(self._config))  # takes seconds the first time, while the policy is loaded
+        self._try(self._open_store)  # takes seconds the first time, while the policy is loaded
         while (item := self._waiting.get()) is not None:
             self._try(partial(self._record, *item))
 
     def _record(self, question: str, answer: Answer) -> None:
         tags = {"source": "service", "stop_reason": str(answer.episode.stop_reason), "question_id": answer.episode.question_id}
         made_by = {"model_version": answer.version, "index_key": answer.index_key}
-        open_tracker(self._config).record_trace(served_span(answer.episode, question), {**tags, **made_by})
+        self._open_store().record_trace(served_span(answer.episode, question), {**tags, **made_by})
 
     def _try(self, action: Callable[[], object]) -> None:
         """Call the store; errors are logged and do not end the service."""

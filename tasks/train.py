@@ -22,7 +22,7 @@ from tasks.child import end_child, in_child
 from tasks.live import TrainingProgress
 from tasks.progress import Progress
 from tasks.record import record_rollouts
-from tasks.tracking import open_tracker
+from tasks.tracking import Tracker, open_tracker
 
 CURVES = {"loss": "loss", "grad_norm": "optim/grad_norm", "learning_rate": "optim/learning_rate"}
 """Names in the logs of supervised training -> names of this project."""
@@ -61,12 +61,12 @@ def train_task(digest: str, index_key: str, run_id: str, config: RunConfig) -> T
 
     Call it directly, never `.submit()` it: it handles termination signals, which only the main thread can.
     """
-    tracker, job = open_tracker(config), make_job(config, digest, index_key)
+    tracker, job = open_tracker(config.paths, config.tracking), make_job(config, digest, index_key)
     episodes = config.train.questions_per_step * config.train.group_size
     with TrainingProgress(config.train.steps, episodes) as progress:
 
         def on_step(report: StepReport) -> None:
-            record_rollouts(run_id, job.train_key, report, config)
+            record_rollouts(tracker, run_id, job.train_key, report)
             tracker.record_step(run_id, report.step, report.metrics, report.time)
             progress.take(report)
             if (collapse := report.collapse) is not None:
@@ -104,7 +104,7 @@ def train_control_task(key: str, seconds: float, run_id: str, config: RunConfig)
     """
     out = config.paths.training / f"control-{key}"
     with Progress("SFT control", "steps") as progress:
-        on_log, on_phase = _recording(run_id, config), progress.phase
+        on_log, on_phase = _recording(open_tracker(config.paths, config.tracking), run_id), progress.phase
         facts: Control = in_child("slmsearch.training.teach:train_control", config, out, seconds, on_log=on_log, on_phase=on_phase)
     return {**facts, "model": str(out)}
 
@@ -114,7 +114,7 @@ def train_start_task(key: str, sources: Sequence[str], run_id: str, config: RunC
     """Train the supervised start of a run on examples of some sources, or look it up by its content key; curves go to an MLflow run."""
     out = config.paths.training / f"sft-{key}"
     with Progress("SFT", "steps") as progress:
-        told = {"on_log": _recording(run_id, config), "on_phase": progress.phase}
+        told = {"on_log": _recording(open_tracker(config.paths, config.tracking), run_id), "on_phase": progress.phase}
         facts: Control = in_child("slmsearch.training.teach:train_start", config, [*sources], out, **told, once=True)
     return {**facts, "model": str(out)}
 
@@ -128,9 +128,8 @@ def lay_out_task(digest: str, index_key: str, config: RunConfig) -> str:
     return str(lay_out(job, Path(config.paths.data_dir) / environment_of(config).data.output))
 
 
-def _recording(run_id: str, config: RunConfig) -> Callable[[int, dict[str, float]], None]:
+def _recording(tracker: Tracker, run_id: str) -> Callable[[int, dict[str, float]], None]:
     """Return a callback that writes the logs of supervised training into an MLflow run, from the first step that is missing there."""
-    tracker = open_tracker(config)
     done = tracker.last_step(run_id)
 
     def on_log(step: int, logs: dict[str, float]) -> None:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import yaml
 
+import slmsearch
+
 ROOT = Path(__file__).parent.parent
 
 
@@ -20,9 +22,14 @@ def test_pages_of_commands_and_settings_are_what_the_code_says() -> None:
 
 
 def test_no_link_is_dead_and_every_page_can_be_reached(tmp_path: Path) -> None:
-    done = run("-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(tmp_path))
+    done = run("-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path))  # --quiet would hide the warnings from --strict
     assert done.returncode == 0, done.stdout + done.stderr
     assert {page.stem for page in (ROOT / "docs").glob("*.md")} == {Path(name).stem for name in named((ROOT / "mkdocs.yml").read_text())}
+
+
+def test_the_page_of_the_library_has_every_public_name() -> None:
+    names = re.findall(r"^::: slmsearch\.(\w+)$", (ROOT / "docs" / "api.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert sorted(names) == sorted(slmsearch._MODULES)
 
 
 def named(settings: str) -> list[str]:

@@ -45,8 +45,9 @@ def test_commands_exist(line):
     command: click.Command = cli
     while own and isinstance(command, click.Group):
         name = getattr(command, "usual", own[0]) if own[0].startswith("--") else own.pop(0)
-        assert name in command.commands, f"no command {name!r} in {line!r}"
-        command = command.commands[name]
+        found = command.get_command(click.Context(command), name)
+        assert found is not None, f"no command {name!r} in {line!r}"
+        command = found
     known = {option for parameter in command.params for option in parameter.opts}
     assert {word for word in own if word.startswith("--")} <= known
 

@@ -7,8 +7,7 @@ import textwrap
 from dataclasses import asdict
 
 from flows.cli.session import Session
-from flows.runtime.fetching import require_model
-from slmsearch.config import RunConfig
+from flows.runtime.fetching import require_policy
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.questions import Question
 from slmsearch.environments.searcher import indexed_corpus
@@ -39,10 +38,10 @@ ENDS = {
 }
 
 
-def open_indexed_corpus(config: RunConfig) -> IndexedCorpus:
+def open_indexed_corpus(session: Session) -> IndexedCorpus:
     """Open the configured corpus and its index version; build what is missing."""
     with Progress("index", "passages") as progress:
-        return indexed_corpus.open_indexed_corpus(config, progress=progress)
+        return indexed_corpus.open_indexed_corpus(session.config, progress=progress)
 
 
 def ask(text: str, spec: PolicySpec, indexed: IndexedCorpus, session: Session) -> Episode:
@@ -52,13 +51,13 @@ def ask(text: str, spec: PolicySpec, indexed: IndexedCorpus, session: Session) -
         ModelError: the policy cannot be loaded.
         GenerationError: a service failed while the question was played.
     """
-    config: RunConfig = session.config
+    config = session.config
     environment = SearcherEnvironment(config).with_tools(indexed.toolbox, ExactJudge())
     if spec.policy is None:
         environment = without_token_limits(environment)
     sampling = Sampling(0.0, config.evaluate.seed, environment.limits.max_turn_tokens)
-    if spec.policy is not None and not spec.policy.base_url:
-        require_model(spec.policy.model, "policy.model", config)
+    if spec.policy is not None:
+        require_policy(spec.policy, config.paths)
     question = Question("asked", text, "")
     sampler = make_policy_sampler(spec, environment, [question])
 

@@ -1,7 +1,6 @@
 """The console script `slmsearch`. What a command needs is imported when it runs."""
 
 from flows.cli.commands import (  # noqa: F401  importing one adds its commands
-    bench,
     bundle,
     corpus,
     documents,
@@ -10,7 +9,6 @@ from flows.cli.commands import (  # noqa: F401  importing one adds its commands
     operating,
     planner,
     results,
-    sandbox,
 )
 from flows.cli.session import cli
 from slmsearch.processes.noise import silence_noise

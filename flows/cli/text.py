@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from flows.runtime.links import short_path
-from slmsearch.config import PathsConfig, RunConfig
+from slmsearch.config import DecisionConfig, PathsConfig
 from slmsearch.evaluate.compare import Comparison, compare, shared_rows
 from slmsearch.evaluate.nights import night_from_dict
 from slmsearch.evaluate.store import load_rows
@@ -27,16 +27,16 @@ from slmsearch.report.tables import (
 from slmsearch.report.tables import difference as written
 
 
-def render_result(result: Mapping[str, Any], config: RunConfig) -> str:
+def render_result(result: Mapping[str, Any], paths: PathsConfig, decision: DecisionConfig) -> str:
     """Render the result of any flow run."""
     if "learnt" in result:
-        return render_learnt(result, config)
+        return render_learnt(result, paths, decision)
     if "evaluations" in result:
-        return render_summary(result, config)
+        return render_summary(result, paths, decision)
     if "night" in result:
         return render_night(night_from_dict(result["night"]))
     if "policy" in result:
-        return render_evaluation(str(result["policy"]), str(result["key"]), config.paths, result.get("trust"))
+        return render_evaluation(str(result["policy"]), str(result["key"]), paths, result.get("trust"))
     return "\n".join(f"{name:<14} {value}" for name, value in result.items() if isinstance(value, str | int | float))
 
 
@@ -48,9 +48,9 @@ def render_evaluation(name: str, key: str, paths: PathsConfig, trust: Trust | No
     return "\n\n".join(table.to_text() for table in tables)
 
 
-def render_summary(summary: Mapping[str, Any], config: RunConfig) -> str:
+def render_summary(summary: Mapping[str, Any], paths: PathsConfig, decision: DecisionConfig) -> str:
     """Render the summary of a `train-and-eval`: all policies, before and after by kind, the effect of RL, times, the decision."""
-    evaluations = {name: load_rows(config.paths.evals / key) for name, key in summary["evaluations"].items()}
+    evaluations = {name: load_rows(paths.evals / key) for name, key in summary["evaluations"].items()}
     sides = {name: evaluations[name] for name in ("worker-alone", "before", "after", "sft-control") if name in evaluations}
     lines = [turned(results_table(evaluations)).to_text(), "", slices_table(sides).to_text(), ""]
     differences = {"before": summary["difference"]}
@@ -60,7 +60,7 @@ def render_summary(summary: Mapping[str, Any], config: RunConfig) -> str:
         differences["sft-control"] = summary["rl_adds"]
         times += f", SFT control {summary['control']['seconds']:.0f} s for {summary['control']['steps']} steps"
     for name in sorted(set(evaluations) - {"before", "after", "sft-control"}):
-        differences[name] = asdict(compare(*shared_rows(evaluations[name], evaluations["after"]), config.decision).difference)
+        differences[name] = asdict(compare(*shared_rows(evaluations[name], evaluations["after"]), decision).difference)
     width = max(len(f"after - {name}") for name in differences)
     for name, found in differences.items():
         lines.append(f"{f'after - {name}':<{width}}  {written(found['mean'], found['low'], found['high'], found['p'])}")
@@ -71,12 +71,12 @@ def render_summary(summary: Mapping[str, Any], config: RunConfig) -> str:
     return "\n".join([*lines, "", f"{summary['decision']}: {summary['reason']}"])
 
 
-def render_learnt(result: Mapping[str, Any], config: RunConfig) -> str:
+def render_learnt(result: Mapping[str, Any], paths: PathsConfig, decision: DecisionConfig) -> str:
     """Render the result of `learn`: its summary, then the figures a user needs first."""
     learnt, right, unknown = result["learnt"], result["learnt"]["right"], result["learnt"]["unknown"]
     asked, settings = learnt["questions"], shlex.quote(short_path(Path(learnt["settings"])))
     lines = [
-        render_summary(result, config),
+        render_summary(result, paths, decision),
         "",
         f"right answers     {_percent(right)} of {right['n']} questions about pages it never trained on",
         f"time              {learnt['question_s']:.1f} s for one question",

@@ -104,7 +104,7 @@ def deploy_flows(config: RunConfig, base: Path, say: Say) -> None:
     settings = submitted(config)
     for described in read_prefect_file(package_data(PREFECT_FILE)).deployments:
         _as_deployment(described, base, settings).apply()
-    expect_nights(config)
+    expect_nights(config.tracking.registered_model)
 
 
 def _as_deployment(described: Described, base: Path, config: dict[str, object]) -> "RunnerDeployment":

@@ -10,10 +10,10 @@ from pydantic import ValidationError
 
 from flows.ops.runner import FLOWS, run_flow
 from flows.runtime.servers import Say
-from slmsearch.config import RunConfig
+from slmsearch.config import PathsConfig, RunConfig
 from slmsearch.errors import ConfigError, ModelError
 from tasks.lineage import Tracked, lineage_tags, read_tracked, resolve
-from tasks.tracking import RunRecord, open_run_registry
+from tasks.tracking import RunRecord, RunRegistry, open_run_registry
 
 TIMED = ("time/", "memory/", "eval/time/")
 """Metrics of the machine, which differ in every run."""
@@ -57,7 +57,7 @@ def reproduce_version(config: RunConfig, version: str, out: Path | None, say: Sa
     Raises:
         ConfigError: no such version, or its record is incomplete.
     """
-    tracked = read_tracked(config)
+    tracked = read_tracked(config.paths, config.tracking)
     kind, label = resolve(tracked, version)
     if kind != "version":
         raise ConfigError(f"{version!r} is a {kind}: give a model version, such as {config.tracking.registered_model}/1")
@@ -70,9 +70,10 @@ def reproduce_version(config: RunConfig, version: str, out: Path | None, say: Sa
     if out and out.exists() and any(out.iterdir()):
         raise ConfigError(f"{out} is not empty: a run in it would find what lies there; give a new folder")
     say(f"running {run.stage} again in {folder}")
-    fresh = fresh_config(recorded, config, folder.resolve())
+    keys = {"judge.api_key": config.judge.api_key, "policy.api_key": config.policy.api_key}  # a record holds no secrets
+    fresh = recorded.changed({**fresh_places(recorded.policy.model, config.paths, folder.resolve()), **keys})
     again = run_flow(run.stage, fresh, say, here=True)
-    items = _compare_runs(tracked, run, fresh, str(again["mlflow_run_id"]))
+    items = _compare_runs(tracked, run, open_run_registry(fresh.paths, fresh.tracking), str(again["mlflow_run_id"]))
     same = all(item.same for item in items)
     if out is None and same:
         shutil.rmtree(folder, ignore_errors=True)
@@ -88,32 +89,23 @@ def _recorded_config(tracked: Tracked, run: RunRecord | None) -> RunConfig | Non
         return None
 
 
-def fresh_config(recorded: RunConfig, config: RunConfig, folder: Path) -> RunConfig:
-    """Return recorded settings with new directories, and the secrets that a record does not hold.
+def fresh_places(model: str, paths: PathsConfig, folder: Path) -> dict[str, object]:
+    """Return the settings that move a run to a folder, and copy the known results of judges there.
 
     Raises:
         ModelError: the trained model is no longer at its path.
     """
-    if Path(recorded.policy.model).is_absolute() and not Path(recorded.policy.model).is_dir():
-        raise ModelError(f"the base model {recorded.policy.model} does not exist any more; restore it, then reproduce again")
+    if Path(model).is_absolute() and not Path(model).is_dir():
+        raise ModelError(f"the base model {model} does not exist any more; restore it, then reproduce again")
     data_dir = folder / "data"
-    verdicts = Path(config.paths.data_dir) / "judge"
+    verdicts = Path(paths.data_dir) / "judge"
     if verdicts.is_dir():  # whether a judge has passed is known there
         shutil.copytree(verdicts, data_dir / "judge", dirs_exist_ok=True)
-    return recorded.changed(
-        {
-            "paths.data_dir": str(data_dir),
-            "paths.mlruns_dir": str(folder / "mlruns"),
-            "tracking.uri": None,
-            "judge.api_key": config.judge.api_key,
-            "policy.api_key": config.policy.api_key,
-        }
-    )
+    return {"paths.data_dir": str(data_dir), "paths.mlruns_dir": str(folder / "mlruns"), "tracking.uri": None}
 
 
-def _compare_runs(tracked: Tracked, run: RunRecord, fresh: RunConfig, run_id: str) -> tuple[ComparedItem, ...]:
+def _compare_runs(tracked: Tracked, run: RunRecord, registry: RunRegistry | None, run_id: str) -> tuple[ComparedItem, ...]:
     """Compare a recorded run with its repetition: every key of the lineage, and every metric but those of the machine."""
-    registry = open_run_registry(fresh)
     assert tracked.registry is not None and registry is not None
     again = {found.id: found for found in registry.runs()}
     before, after = lineage_tags(run.tags), lineage_tags(again[run_id].tags)

@@ -2,14 +2,16 @@
 
 import importlib
 import time
+from collections.abc import Mapping
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, cast
 
-from flows.runtime.api import Api, prefect_api
+from flows.runtime.api import prefect_api
 from flows.runtime.flow_errors import as_error
 from flows.runtime.process_environment import be_terse
 from flows.runtime.servers import Say
 from flows.runtime.worker_secrets import submitted
-from flows.stages.preflight import check_models, preflight
+from flows.stages.preflight import preflight
 from slmsearch.config import RunConfig
 
 if TYPE_CHECKING:
@@ -36,49 +38,45 @@ LEARNING = ("train", "train-and-eval", "train-planner", "learn")
 POLL_SECONDS = 1.0
 
 
-def run_flow(name: str, config: RunConfig, say: Say, here: bool = False) -> dict[str, Any]:
+def run_flow(name: str, config: RunConfig, say: Say, here: bool = False) -> Mapping[str, Any]:
     """Run a flow, one of `FLOWS`, and return its result; with `here` it runs in this process even if a worker is up.
 
     Raises:
         SlmSearchError: the error that ended the flow; for a flow run on a worker by its own class, if known.
     """
-    preflight(config)
-    if name in LEARNING:
-        check_models(config)
-    with prefect_api(config.paths) as api:
-        submit = api.kind == "up" and not here
-        result: dict[str, Any] = _submit_flow(name, config, say) if submit else _call_flow(name, config, api, say)
-    return result
+    preflight(config, name in LEARNING)
+    with prefect_api(config.paths) as api, ExitStack() as ends:
+        if api.kind == "up" and not here:
+            return cast("Mapping[str, Any]", _submit_flow(name, submitted(config), say))
+        from flows.reconcile import reconcile_here
+
+        module, _, function = FLOWS[name].partition(":")
+        flow = getattr(importlib.import_module(module), function)
+        be_terse(without_pages=api.kind == "own")
+        if api.kind == "own":
+            say("Running here with a Prefect server of its own; `slmsearch up` keeps one running, with its pages.")
+            for item in reconcile_here(config.paths, config.tracking):  # runs that were killed together with a server of their own
+                if item.kind == "flow run":
+                    say(item.describe())
+            ends.callback(_send_waiting)
+        return cast("Mapping[str, Any]", flow(config))
 
 
-def _call_flow(name: str, config: RunConfig, api: Api, say: Say) -> Any:
+def _send_waiting() -> None:
+    """Send what waits in Prefect's background threads while its server still runs."""
     from prefect.events.worker import EventsWorker
     from prefect.logging.handlers import APILogWorker
 
-    from flows.reconcile import reconcile_here
-
-    module, _, function = FLOWS[name].partition(":")
-    flow = getattr(importlib.import_module(module), function)
-    be_terse(without_pages=api.kind == "own")
-    if api.kind != "own":
-        return flow(config)
-    say("Running here with a Prefect server of its own; `slmsearch up` keeps one running, with its pages.")
-    for item in reconcile_here(config):  # runs that were killed together with a server of their own
-        if item.kind == "flow run":
-            say(item.describe())
-    try:
-        return flow(config)
-    finally:  # what waits in Prefect's background threads is sent while its server still runs
-        APILogWorker.drain_all(timeout=10)
-        EventsWorker.drain_all(timeout=10)
+    APILogWorker.drain_all(timeout=10)
+    EventsWorker.drain_all(timeout=10)
 
 
-def _submit_flow(name: str, config: RunConfig, say: Say) -> Any:
+def _submit_flow(name: str, settings: dict[str, object], say: Say) -> Any:
     """Start a run of a deployed flow and follow it to its end."""
     from prefect.client.orchestration import get_client
     from prefect.deployments import run_deployment
 
-    flow_run = cast("FlowRun", run_deployment(f"{name}/{name}", parameters={"config": submitted(config)}, timeout=0))
+    flow_run = cast("FlowRun", run_deployment(f"{name}/{name}", parameters={"config": settings}, timeout=0))
     say(f"Flow run {flow_run.name}; stop it with: prefect flow-run cancel {flow_run.id}")
     with get_client(sync_client=True) as client:
         state = _follow(client, flow_run, say)

@@ -7,32 +7,22 @@ directory holds its address.
 import json
 import os
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 import psutil
 
 from flows.runtime.servers import HOST, Say, wait_until_ready
 from slmsearch.config import CorpusConfig, PathsConfig, RunConfig
 from slmsearch.config.secrets import join_secrets, split_secrets
-from slmsearch.errors import SandboxError, ServiceError
-from slmsearch.extensions.sandbox.client import sandbox_address, with_token
-from slmsearch.extensions.sandbox.engine import SandboxEngine
-from slmsearch.extensions.sandbox.sessions import SessionCorpus, Tools
-from slmsearch.http_client import answers
-from slmsearch.package_data import package_data
+from slmsearch.errors import ServiceError
 from slmsearch.processes.child import ChildProcess, ProcessSettings, wait_for_end
 from slmsearch.processes.ports import require_free_port
 from slmsearch.processes.watchdog import die_with_starter
 from tasks.owners import START_TOLERANCE_S, started_s
 
-if TYPE_CHECKING:
-    from slmsearch.extensions.sandbox.server import Service
-
-COMPOSE_FILE = "deployments/sandbox.yaml"
 STOP_SECONDS = 15.0
 """Time limit for the server to end its programs."""
 CHECKED_PAGES = 120
@@ -56,62 +46,11 @@ def state_dir(paths: PathsConfig) -> Path:
     return Path(paths.data_dir) / "sandbox"
 
 
-def serve_here(config: RunConfig) -> None:
-    """Serve in this process until SIGTERM or Ctrl-C.
-
-    Raises:
-        SandboxError: this machine can run no program.
-        ServiceError: the port is in use.
-    """
-    import uvicorn
-
-    from slmsearch.extensions.sandbox.server import SHUTDOWN_SECONDS, make_app
-
-    port = config.sandbox.port
-    require_free_port(port, "--sandbox.port")
-    app = make_app(make_service(config))
-    uvicorn.run(app, host=HOST, port=port, log_level="warning", timeout_graceful_shutdown=SHUTDOWN_SECONDS)
-
-
-def make_service(config: RunConfig) -> "Service":
-    """Make the service of the configured engine; a token keeps other users of this machine out.
-
-    Raises:
-        SandboxError: this machine can run no program.
-    """
-    from slmsearch.extensions.sandbox.server import Service
-
-    settings = with_token(config.sandbox, config.paths)
-    assert settings.token is not None
-    return Service(settings, configured_engine(config), lambda indexed: open_tools(config, indexed))
-
-
-def configured_engine(config: RunConfig) -> SandboxEngine:
-    """Make the configured engine.
-
-    Raises:
-        SandboxError: this machine can run no program.
-    """
-    from slmsearch.extensions.sandbox.server import make_engine
-
-    return make_engine(config.sandbox, state_dir(config.paths), package_data(COMPOSE_FILE))
-
-
 def read_settings(stream: IO[str]) -> RunConfig:
     """Read the settings that `start_sandbox` sends, already resolved, so that this process' environment does not change them."""
     told = json.load(stream)
     die_with_starter()
     return join_secrets(told["config"], told["secrets"])
-
-
-def open_tools(config: RunConfig, indexed: SessionCorpus) -> Tools:
-    """Open the tools of a corpus and its index from this project's data directory."""
-    from slmsearch.environments.searcher.indexed_corpus import open_indexed_corpus
-
-    shown = config.changed({"retrieval.top_k": indexed.top_k, "searcher.programs": False})  # the tools themselves run no programs
-    opened = open_indexed_corpus(shown, indexed.corpus, indexed.index)
-    opened.toolbox.index.search(["setup"], 1)  # loads the embedder, which is not the first program's time
-    return opened.toolbox
 
 
 def start_sandbox(config: RunConfig, say: Say) -> SandboxRecord:
@@ -168,28 +107,9 @@ def stop_sandbox(paths: PathsConfig) -> SandboxRecord | None:
     return record
 
 
-@contextmanager
-def some_sandbox(config: RunConfig) -> Iterator[str]:
-    """Yield the address of the configured server, or of one that lives as long as the context.
-
-    Raises:
-        SandboxError: no server can be started.
-    """
-    address = sandbox_address(config.sandbox)
-    if answers(f"{address}/health", elsewhere=True):
-        yield address
-        return
-    if config.sandbox.base_url is not None:
-        raise SandboxError(f"no sandbox answers at {address}; start it there, or unset sandbox.base_url")
-    from slmsearch.extensions.sandbox.server import live_server
-
-    with live_server(make_service(config)) as address:
-        yield address
-
-
-def small_world(config: RunConfig) -> RunConfig:
-    """Return a configuration with a small world if no corpus is configured: enough to check and to time tools."""
-    return config if config.corpus != CorpusConfig() else config.changed({"corpus.world.pages": CHECKED_PAGES})
+def small_world(corpus: CorpusConfig) -> CorpusConfig:
+    """Return a corpus, or a small world in place of the default one: enough to check tools and to time them."""
+    return corpus if corpus != CorpusConfig() else corpus.changed({"world.pages": CHECKED_PAGES})
 
 
 def _record_path(paths: PathsConfig) -> Path:

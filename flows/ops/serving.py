@@ -6,7 +6,7 @@ from pathlib import Path
 
 import psutil
 
-from slmsearch.config import JudgeConfig, PathsConfig, PolicyConfig, RunConfig
+from slmsearch.config import JudgeConfig, PathsConfig, PolicyConfig
 from slmsearch.errors import ConfigError, ServiceError
 from slmsearch.foreign import without_credentials
 from slmsearch.http_client import answers, list_models
@@ -36,13 +36,13 @@ class Options:
     extra: tuple[str, ...] = ()
 
 
-def make_request(config: RunConfig, role: Role, options: Options) -> tuple[ServerEngine, ServeRequest]:
+def make_request(judge: JudgeConfig, policy: PolicyConfig, role: Role, options: Options) -> tuple[ServerEngine, ServeRequest]:
     """Combine settings and options into a request.
 
     Raises:
         ConfigError: they contradict each other or name another machine.
     """
-    section: JudgeConfig | PolicyConfig = config.judge if role == "judge" else config.policy
+    section: JudgeConfig | PolicyConfig = judge if role == "judge" else policy
     engine = make_engine(options.engine or DEFAULT_ENGINES[role])
     host, port = _place(section.base_url, role, engine, options)
     request = ServeRequest(
@@ -51,12 +51,12 @@ def make_request(config: RunConfig, role: Role, options: Options) -> tuple[Serve
         name=section.model,
         host=host,
         port=port,
-        parallel=options.parallel or (config.judge.concurrency if role == "judge" and engine.name in ("llamacpp", "vllm") else None),
+        parallel=options.parallel or (judge.concurrency if role == "judge" and engine.name in ("llamacpp", "vllm") else None),
         ctx_size=options.ctx_size,
         gpu_memory=options.gpu_memory,
-        adapters=_adapters(config.policy, role, options),
-        device=config.policy.device if role == "policy" else "auto",
-        dtype=config.policy.dtype if role == "policy" else "auto",
+        adapters=_adapters(policy, role, options),
+        device=policy.device if role == "policy" else "auto",
+        dtype=policy.dtype if role == "policy" else "auto",
         extra=options.extra,
     )
     engine.check(request)
@@ -108,13 +108,13 @@ def find_endpoint(paths: PathsConfig, engine: ServerEngine, request: ServeReques
     return endpoint_of(engine, request, state.server, Path(state.log))
 
 
-def list_servers(config: RunConfig) -> list[dict[str, object]]:
+def list_servers(folder: Path, judge: JudgeConfig, policy: PolicyConfig) -> list[dict[str, object]]:
     """Describe the servers of all roles: supervised ones, failed ones, and those that answer at the configured addresses."""
-    return [{"role": role, **_describe(config, role)} for role in ROLES]
+    addresses = {"judge": judge.base_url or OLLAMA_URL, "policy": policy.base_url}
+    return [{"role": role, **_describe(folder, role, addresses[role])} for role in ROLES]
 
 
-def _describe(config: RunConfig, role: Role) -> dict[str, object]:
-    folder = config.paths.serve
+def _describe(folder: Path, role: Role, address: str | None) -> dict[str, object]:
     if (state := running_state(folder, role)) is not None:
         host, port = split_address(state.base_url)
         healthy = make_engine(state.engine).is_healthy(ServeRequest(role, state.model, state.name, port, host))
@@ -125,7 +125,6 @@ def _describe(config: RunConfig, role: Role) -> dict[str, object]:
         return {"state": "failed", "error": left.error, "log": left.log}
     if left is not None:
         return {"state": "killed", "error": f"its supervisor (process {left.supervisor}) was killed", "log": left.log}
-    address = (config.judge.base_url or OLLAMA_URL) if role == "judge" else config.policy.base_url
     if address and (answers(f"{without_credentials(address).rstrip('/')}{Ollama.health_path}") or list_models(address) is not None):
         return {"state": "foreign", "base_url": without_credentials(address)}
     return {"state": "stopped"}

@@ -10,7 +10,7 @@ import shlex
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,7 +31,7 @@ from flows.runtime.pool import POOL, prepare_pool
 from flows.runtime.process_environment import prefect_home
 from flows.runtime.servers import HOST, WORKER, Say, Supervised, close_service, start_service, wait_until_ready
 from slmsearch.artifacts.files import replace_text
-from slmsearch.config import PathsConfig, RunConfig
+from slmsearch.config import PathsConfig, RunConfig, TrackingConfig
 from slmsearch.errors import ServiceError
 from slmsearch.http_client import answers
 from slmsearch.processes.child import ChildProcess
@@ -59,6 +59,8 @@ def serve(config: RunConfig, base: Path, port: int, mlflow_port: int, say: Say) 
     Raises:
         ServiceError: a port is in use, a service does not start, or one ends by itself again and again.
     """
+    from flows.ops.worker import reconcile_and_say
+
     if (up := find_up(config.paths)) is not None:
         raise ServiceError(f"`slmsearch up` runs already (process {up.pid}, {up.ui}); stop it first")
     require_free_port(mlflow_port, "--mlflow-port")
@@ -67,20 +69,24 @@ def serve(config: RunConfig, base: Path, port: int, mlflow_port: int, say: Say) 
         signal.signal(number, lambda *_: stop.set())
     record = UpRecord(os.getpid(), f"http://{HOST}:{port}/api", f"http://{HOST}:{port}", f"http://{HOST}:{mlflow_port}")
     password = make_password()
+
+    def correct() -> None:
+        reconcile_and_say(config.paths, config.tracking, [_worker_name()], lambda text: say(f"{time.strftime('%H:%M:%S')} {text}"))
+
     with ExitStack() as stack:
         stack.enter_context(reserve_port(port, "--port"))
         services = _start_servers(config.paths, port, mlflow_port, password, stack, say)
         use_api(record.api, password)
         prepare_pool(config.train)
-        services.append(_start_worker(config, stack, say))  # it needs as long to start as the rest to be deployed
+        services.append(_start_worker(config.paths, config.tracking, stack, say))  # it needs as long to start as the rest to be deployed
         deploy_flows(config, base, say)
         for service in services:
             service.ready()
         stack.enter_context(_announced(config.paths, record, password))
-        _reconcile(config, say)
+        correct()
         _wait_for_worker()
         say(_welcome(config.paths, record))
-        _watch(config, services, stop, say)
+        _watch(correct, services, stop, say)
         say("stopping ...")
 
 
@@ -107,13 +113,13 @@ def _start_mlflow(paths: PathsConfig, port: int) -> ChildProcess:
     return start_service("the MLflow server", arguments, prefect_home(paths) / "logs" / "mlflow.log")
 
 
-def _start_worker(config: RunConfig, stack: ExitStack, say: Say) -> Supervised:
+def _start_worker(paths: PathsConfig, tracking: TrackingConfig, stack: ExitStack, say: Say) -> Supervised:
     from flows.ops.worker import drain, end_left_flow_runs
 
     arguments = [WORKER, "worker", "start", "--pool", POOL, "--type", "process", "--name", _worker_name()]
-    worker = Supervised(lambda: start_service("the worker", arguments, prefect_home(config.paths) / "logs" / "worker.log"))
+    worker = Supervised(lambda: start_service("the worker", arguments, prefect_home(paths) / "logs" / "worker.log"))
     # The worker kills its flow runs when it ends, and they would show as running for ever: they are cancelled before.
-    stack.callback(end_left_flow_runs, config)
+    stack.callback(end_left_flow_runs, paths, tracking)
     stack.callback(worker.stop, signal.SIGINT)
     stack.callback(lambda: drain([worker.service.pid], CANCEL_SECONDS, say))
     stack.callback(lambda: close_service(worker.service))
@@ -172,8 +178,8 @@ def _welcome(paths: PathsConfig, record: UpRecord) -> str:
     )
 
 
-def _watch(config: RunConfig, services: list[Supervised], stop: threading.Event, say: Say) -> None:
-    """Restart services that ended, print state changes of flow runs, and keep states correct, until stopped.
+def _watch(correct: Callable[[], None], services: list[Supervised], stop: threading.Event, say: Say) -> None:
+    """Restart services that ended, print state changes of flow runs, and correct states, until stopped.
 
     Raises:
         ServiceError: a service ended by itself again and again.
@@ -191,7 +197,7 @@ def _watch(config: RunConfig, services: list[Supervised], stop: threading.Event,
             with suppress(httpx.HTTPError):
                 is_due = _say_changes(client, states, say) or is_due
             if is_due:
-                _reconcile(config, say)
+                correct()
                 due = time.monotonic() + RECONCILE_SECONDS
 
 
@@ -208,9 +214,3 @@ def _say_changes(client: "SyncPrefectClient", states: dict[Any, str], say: Say) 
             lost = lost or (run.state.is_final() and not run.state.is_completed())
         states[run.id] = str(run.state.name)
     return lost
-
-
-def _reconcile(config: RunConfig, say: Say) -> None:
-    from flows.ops.worker import reconcile_and_say
-
-    reconcile_and_say(config, [_worker_name()], lambda text: say(f"{time.strftime('%H:%M:%S')} {text}"))

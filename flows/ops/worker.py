@@ -12,8 +12,9 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -23,7 +24,7 @@ import psutil
 from flows.runtime.pool import POOL
 from flows.runtime.process_environment import prefect_home
 from flows.runtime.servers import WORKER, Say, close_service, last_line, start_service
-from slmsearch.config import PathsConfig, RunConfig, TrainConfig
+from slmsearch.config import PathsConfig, RunConfig, TrackingConfig, TrainConfig
 from slmsearch.errors import ServiceError
 from slmsearch.foreign import cause_of
 from slmsearch.processes.child import ChildProcess
@@ -72,7 +73,8 @@ def serve_worker(config: RunConfig, name: str, limit: int, say: Say) -> None:
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: stop.set())
-    threading.Thread(target=_keep_states_true, args=(config, frozenset(plans), stop, say), daemon=True).start()
+    correct = partial(reconcile_and_say, config.paths, config.tracking, frozenset(plans), say)
+    threading.Thread(target=_keep_states_true, args=(correct, stop), daemon=True).start()
     workers = [_start(each, options, config.paths) for each, options in plans.items()]
     say(f"worker {name} of pool {POOL} at {os.environ.get('PREFECT_API_URL')}; its log is {workers[0].log}")
     try:
@@ -89,21 +91,21 @@ def serve_worker(config: RunConfig, name: str, limit: int, say: Say) -> None:
             worker.stop(first=signal.SIGINT)
 
 
-def _keep_states_true(config: RunConfig, workers: frozenset[str], stop: threading.Event, say: Say) -> None:
-    """End runs of workers of these names, and of others, that show as running and are not; now and then periodically."""
-    reconcile_and_say(config, workers, say)
+def _keep_states_true(correct: Callable[[], None], stop: threading.Event) -> None:
+    """Correct the states now and then periodically, until stopped."""
+    correct()
     while not stop.wait(RECONCILE_SECONDS):
-        reconcile_and_say(config, workers, say)
+        correct()
 
 
-def reconcile_and_say(config: RunConfig, workers: Collection[str], say: Say) -> None:
+def reconcile_and_say(paths: PathsConfig, tracking: TrackingConfig, workers: Collection[str], say: Say) -> None:
     """Correct the states and print what was wrong; the next round asks a tracker again that does not answer."""
     from prefect.exceptions import PrefectException
 
     from flows.reconcile import reconcile_here
 
     try:
-        for item in reconcile_here(config, workers):
+        for item in reconcile_here(paths, tracking, workers):
             say(item.describe())
     except (httpx.HTTPError, PrefectException, ServiceError) as error:  # a run may be deleted between two questions about it
         say(f"states cannot be compared now: {cause_of(error)}")
@@ -192,7 +194,7 @@ def flow_runs_below(pid: int) -> Iterator[UUID]:
                     yield UUID(found)
 
 
-def end_left_flow_runs(config: RunConfig) -> None:
+def end_left_flow_runs(paths: PathsConfig, tracking: TrackingConfig) -> None:
     """End the processes of flow runs that their worker left behind on this machine, and record it in both trackers."""
     from prefect.client.orchestration import get_client
 
@@ -209,7 +211,7 @@ def end_left_flow_runs(config: RunConfig) -> None:
         for process in psutil.wait_procs(left, timeout=LEFT_SECONDS)[1]:
             with suppress(psutil.Error):
                 process.kill()
-        reconcile_here(config)
+        reconcile_here(paths, tracking)
 
 
 def check_worker(name: str) -> float:

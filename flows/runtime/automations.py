@@ -28,7 +28,6 @@ from prefect.events import (
 )
 from prefect.settings.context import get_current_settings
 
-from slmsearch.config import RunConfig
 from tasks.owners import BEATS, HEARTBEAT
 
 if TYPE_CHECKING:
@@ -109,9 +108,9 @@ def create_alarms(client: "SyncPrefectClient", address: str | None) -> list[str]
     return created
 
 
-def expect_nights(config: RunConfig) -> None:
-    """Start the clock of the next night, unless one runs."""
-    emit(EXPECTED, config.tracking.registered_model, {"late_h": LATE_H})
+def expect_nights(model: str) -> None:
+    """Start the clock of the next night of a registered model, unless one runs."""
+    emit(EXPECTED, model, {"late_h": LATE_H})
 
 
 def _automations(block: UUID | None) -> Sequence[AutomationCore]:

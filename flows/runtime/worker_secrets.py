@@ -23,12 +23,6 @@ ALL_BUT_TRACKING = tuple(f"{section}." for section in RunConfig.model_fields if 
 """Settings that flows for upkeep do not read."""
 
 
-def idle_settings(config: RunConfig) -> tuple[str, ...]:
-    """Return prefixes of settings that no flow reads with a configuration, because it does not choose their service."""
-    used = {"judge.": config.judge.kind != "exact", **environment_of(config).data(config).servers()}
-    return tuple(beginning for beginning, is_used in used.items() if not is_used)
-
-
 def submitted(config: RunConfig) -> dict[str, object]:
     """Return a configuration as a flow run stores it: values that differ from the defaults, with stars for secrets."""
     stored = recordable(config, only_changed=True)
@@ -51,9 +45,11 @@ def with_own_secrets(config: RunConfig, unused: tuple[str, ...] = ()) -> RunConf
     for name, secret in own.items():
         if MASK in given.get(name, MASK) and _is_for_the_same_place(name, plain, own_plain):
             given[name] = secret
+    used = {"judge.": config.judge.kind != "exact", **environment_of(config).data(config).servers()}
+    idle = [beginning for beginning, is_used in used.items() if not is_used]  # no flow reads them: their service is not chosen
     unfilled = [name for name, secret in given.items() if MASK in secret]
     for name in unfilled:
-        if not name.startswith((*unused, *idle_settings(config))):
+        if not name.startswith((*unused, *idle)):
             variable = ENV_PREFIX + name.upper().replace(".", "__")
             raise ConfigError(
                 f"{name} is not stored with this flow run, as no secret is, and this machine has none for the same address: set {variable} "

@@ -4,10 +4,11 @@ Prefect knows the MLflow run by a link artifact, MLflow the flow run by tags, an
 -> eval key -> train key -> adapter hash -> model version.
 """
 
+import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 from prefect.client.orchestration import get_client
 from prefect.logging import get_run_logger
@@ -15,11 +16,12 @@ from prefect.runtime import flow_run
 
 from flows.runtime.api import find_up
 from flows.runtime.links import mlflow_run_url
-from flows.runtime.settings import config_hash, loggable, recordable
+from flows.runtime.settings import loggable, recordable
 from flows.runtime.worker_secrets import settle
 from flows.stages.artifacts import show_lineage, show_mlflow_run
 from flows.stages.preflight import preflight
 from slmsearch.config import RunConfig, TrackingConfig
+from slmsearch.corpus.store import read_manifest
 from slmsearch.environments.registry import environment_of
 from slmsearch.keys import content_key
 from slmsearch.report.tables import Trust
@@ -72,6 +74,13 @@ class Pipeline:
         """Return the ids of this run in both trackers."""
         return {"mlflow_run_id": self.run_id, "mlflow_experiment_id": self.tracker.experiment_id, "flow_run_id": str(flow_run.id)}
 
+    def record_input(self, run_id: str, digest: str, context: str) -> None:
+        """Record a corpus as a dataset input of a run, with its digest and counts."""
+        source = environment_of(self.config).data(self.config).describe()
+        manifest = asdict(read_manifest(self.config.paths.corpora / digest))
+        profile = json.dumps({name: manifest[name] for name in ("pages", "questions", "pages_digest", "questions_digest")})
+        self.tracker.record_dataset(run_id, "corpus", digest, source, profile, context)
+
     def finish(self) -> None:
         """Write the lineage to both trackers."""
         self.tracker.set_tags(self.run_id, self._lineage_tags())
@@ -80,34 +89,31 @@ class Pipeline:
 
 
 @contextmanager
-def open_pipeline(name: str, config: RunConfig, check: Callable[[RunConfig], None] | None = None) -> Iterator[Pipeline]:
+def open_pipeline(name: str, config: RunConfig, trains: bool = False) -> Iterator[Pipeline]:
     """Start a run of a flow: resolve paths, check what can be checked, open its MLflow run; end it with its true state.
-
-    `check` makes further checks before anything is written.
 
     Raises:
         ConfigError, ModelError, ServiceError: the run lacks something it needs.
     """
-    config = settle(register_by_environment(config), () if name == "nightly" else ("nightly.",))
+    model = name_model(config.tracking.registered_model, environment_of(config).name)
+    config = settle(config.changed({"tracking.registered_model": model}), () if name == "nightly" else ("nightly.",))
     own_flow_run()
-    preflight(config)
-    if check is not None:
-        check(config)
+    preflight(config, trains)
     data = environment_of(config).data(config)
     parts = data.key_parts()
     source = None if parts is None else content_key(**parts)
     settings = {leaf: value for leaf, value in loggable(config).items() if not leaf.startswith(data.unused)}
     deciding = {leaf: value for leaf, value in settings.items() if not leaf.startswith(("paths.", "tracking.", "nightly."))}
     key = content_key(flow=name, source=source, config=deciding)
-    tracker = open_tracker(config)
+    tracker = open_tracker(config.paths, config.tracking)
     tracker.end_orphans()
     with tracker.run(name, key, tags=_flow_tags()) as run_id, keeping_child():
         tracker.record_params(run_id, settings)
-        tracker.record_json(run_id, recordable(config), "config.json")
+        tracker.record_json(run_id, recorded := recordable(config), "config.json")
         tracker.record_json(run_id, describe_environment(), "environment.json")
-        show_mlflow_run(mlflow_run_url(config, tracker.experiment_id, run_id, find_up(config.paths)), run_id)
+        show_mlflow_run(mlflow_run_url(config.tracking, tracker.experiment_id, run_id, find_up(config.paths)), run_id)
         pipeline = Pipeline(config, key, tracker, run_id)
-        pipeline.note_keys(source_key=source or "", config_hash=config_hash(config))
+        pipeline.note_keys(source_key=source or "", config_hash=content_key(config=recorded))
         try:
             yield pipeline
         except Exception:
@@ -119,12 +125,9 @@ def open_pipeline(name: str, config: RunConfig, check: Callable[[RunConfig], Non
             pipeline.finish()
 
 
-def register_by_environment(config: RunConfig) -> RunConfig:
-    """Register the models of every environment under their own name if the name has its default."""
-    default, name = TrackingConfig().registered_model, environment_of(config).name
-    if config.tracking.registered_model != default or default.endswith(f"-{name}"):
-        return config
-    return config.changed({"tracking.registered_model": f"slmsearch-{name}"})
+def name_model(configured: str, environment: str) -> str:
+    """Return the name to register models under: the configured one, or that of the environment if it has its default."""
+    return configured if configured != TrackingConfig().registered_model else f"slmsearch-{environment}"
 
 
 def own_flow_run() -> None:

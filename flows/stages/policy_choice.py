@@ -1,44 +1,101 @@
 """Choose the policy of a flow, a command or the service: the named one, the champion, or the configured one."""
 
+from dataclasses import dataclass
+
+from flows.runtime.fetching import require_policy
 from flows.runtime.servers import Say
 from slmsearch.config import RunConfig
 from slmsearch.environments.registry import all_baselines, environment_of
 from slmsearch.environments.searcher.searcher_environment import SearcherEnvironment
-from slmsearch.errors import ConfigError
+from slmsearch.errors import ConfigError, IndexUnusableError, ModelError
 from slmsearch.evaluate.policies import TRAINED, UNTRAINED, PolicySpec, parse_policy
 from slmsearch.models.known import path_of
-from tasks.promotion import champion_policy, find_champion
+from slmsearch.retrieval.versions import is_complete
+from slmsearch.serving.api.playing import ServedPolicy
+from tasks.promotion import Champion, find_champion
 from tasks.tracking import CHAMPION
 
 
-def choose_policy(config: RunConfig, policy: str | None) -> PolicySpec:
-    """Return the policy of a name.
+def choose_policy(config: RunConfig, policy: str | None) -> tuple[PolicySpec, Champion | None]:
+    """Return the policy of a name, by default the champion's, and the champion if it is that.
 
     Raises:
         ConfigError: the name means nothing.
         ModelError: the champion is asked for and there is none.
     """
-    if policy == CHAMPION or (policy is None and not config.policy.adapter and find_champion(config)):
-        return PolicySpec(CHAMPION, champion_policy(config))
+    if policy == CHAMPION or (policy is None and not config.policy.adapter):
+        champion = find_champion(config.paths, config.tracking)
+        if champion is not None:
+            return PolicySpec(CHAMPION, champion.policy(config.policy)), champion
+        if policy == CHAMPION:
+            raise ModelError(f"{config.tracking.registered_model} has no champion yet; promote one with `slmsearch run train-and-eval`")
     if policy is None:
-        return PolicySpec(TRAINED if config.policy.adapter else UNTRAINED, config.policy)
-    return parse_policy(policy, config.policy, environment_of(config).controls.baselines)
+        return PolicySpec(TRAINED if config.policy.adapter else UNTRAINED, config.policy), None
+    return parse_policy(policy, config.policy, environment_of(config).controls.baselines), None
 
 
-def choose_searcher_policy(config: RunConfig, policy: str | None, say: Say) -> PolicySpec:
-    """Choose the policy to ask: the named one, else the champion, else the configured one, with a message.
+@dataclass(frozen=True)
+class SearcherChoice:
+    """Choice of the policy to ask or to serve: the named one, else the champion, else the configured one."""
 
-    Raises:
-        ConfigError: the name means nothing.
-        ModelError: the champion is asked for by name and there is none.
-    """
-    if policy is None or policy == CHAMPION:
-        spec = choose_policy(config, policy)
-        if spec.name == UNTRAINED:
-            model = config.policy.model
-            say(f"nothing was promoted yet, so the untrained {model} answers; `slmsearch run train-and-eval` trains a champion")
-        return spec
-    own = SearcherEnvironment.controls.baselines
-    if policy in all_baselines() and policy not in own:
-        raise ConfigError(f"policy {policy!r} cannot search; give champion, untrained, a path, or openai:MODEL@URL")
-    return parse_policy(path_of(policy, config.paths.data_dir), config.policy, own)
+    config: RunConfig
+    policy: str | None
+    """Name of the policy; None takes the champion, or the configured one before the first promotion."""
+    say: Say
+    """Receives lines for a person."""
+
+    def choose(self) -> tuple[PolicySpec, Champion | None]:
+        """Return the policy, as `choose_policy` does, with a message if it is the untrained one.
+
+        Raises:
+            ConfigError: the name means nothing.
+            ModelError: the champion is asked for by name and there is none.
+        """
+        config, policy = self.config, self.policy
+        if policy is None or policy == CHAMPION:
+            spec, champion = choose_policy(config, policy)
+            if spec.name == UNTRAINED:
+                model = config.policy.model
+                self.say(f"nothing was promoted yet, so the untrained {model} answers; `slmsearch run train-and-eval` trains a champion")
+            return spec, champion
+        own = SearcherEnvironment.controls.baselines
+        if policy in all_baselines() and policy not in own:
+            raise ConfigError(f"policy {policy!r} cannot search; give champion, untrained, a path, or openai:MODEL@URL")
+        return parse_policy(path_of(policy, config.paths.data_dir), config.policy, own), None
+
+    def find(self) -> ServedPolicy:
+        """Return policy and index to serve: the champion on the index of its evaluation, or another policy on the configured corpus.
+
+        Raises:
+            ConfigError: the name is no policy.
+            ModelError: the policy does not exist.
+            IndexUnusableError: the champion's index version is missing.
+        """
+        spec, champion = self.choose()
+        if champion is not None:
+            return self._serve(champion, spec)
+        if spec.policy is not None:
+            require_policy(spec.policy, self.config.paths)
+        return ServedPolicy(spec.name, spec, self.config)
+
+    def find_new(self, version: str) -> ServedPolicy | None:
+        """Return the champion if it is not the version that plays.
+
+        Raises:
+            SlmSearchError: the store does not answer, or the champion cannot be played here.
+        """
+        champion = find_champion(self.config.paths, self.config.tracking)
+        if champion is None or champion.label == version:
+            return None
+        return self._serve(champion, PolicySpec(CHAMPION, champion.policy(self.config.policy)))
+
+    def _serve(self, champion: Champion, spec: PolicySpec) -> ServedPolicy:
+        paths = self.config.paths
+        digest, key = champion.tags.get("slmsearch.data_digest", ""), champion.tags.get("slmsearch.index_key", "")
+        if not (key and is_complete(paths.index / key) and (paths.corpora / digest).is_dir()):
+            raise IndexUnusableError(
+                f"champion {champion.label} was evaluated on index version {key or '(none recorded)'} of corpus "
+                f"{digest or '(none recorded)'}, which is not in {paths.data_dir}: run `slmsearch index build` with its settings, "
+                "or name a policy with --policy"
+            )
+        return ServedPolicy(champion.label, spec, self.config, digest, key)

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from flows.runtime.fetching import require_model, require_policy
-from slmsearch.config import RunConfig
+from slmsearch.config import EvaluateConfig, RunConfig, TrainConfig
 from slmsearch.corpus.sources import is_elsewhere
 from slmsearch.environments.registry import environment_of
 from slmsearch.errors import ConfigError
@@ -11,44 +11,38 @@ from slmsearch.judge.qualify import require_qualified
 from tasks.owners import require_reachable
 
 
-def preflight(config: RunConfig) -> None:
-    """Check the inputs and services that later stages need.
+def preflight(config: RunConfig, trains: bool = False) -> None:
+    """Check the inputs and services that later stages need; if the run trains, also its model, its baselines and its judge.
 
     Raises:
-        ConfigError: the data are not at the configured path.
+        ConfigError: the data are not at the configured path, or training and evaluation would use the same questions.
         ServiceError: the configured MLflow server does not answer.
+        ModelError: a directory is missing, or a model known by name cannot be fetched.
+        JudgeError: the judge's server does not answer, or does not have the model.
+        PreflightError: the judge has not passed its qualification.
     """
     for name, path in environment_of(config).data(config).sources().items():
         if path and not is_elsewhere(path) and not Path(path).exists():
             raise ConfigError(f"{name}: {path} does not exist; give a .jsonl or .parquet file, a folder of Markdown, or hub:owner/name")
     if config.tracking.uri:
         require_reachable(config.tracking.uri)
-
-
-def check_models(config: RunConfig) -> None:
-    """Check that the trained model, its baselines and the judge are at the configured places and suitable.
-
-    Raises:
-        ModelError: a directory is missing, or a model known by name cannot be fetched.
-        JudgeError: the judge's server does not answer, or does not have the model.
-        PreflightError: the judge has not passed its qualification.
-        ConfigError: training and evaluation would use the same questions.
-    """
-    check_splits(config)
+    if not trains:
+        return
+    check_splits(config.evaluate, config.train)
     require_qualified(config.judge, config.paths.data_dir)
-    require_policy(config)
+    require_policy(config.policy, config.paths)
     controls = environment_of(config).controls(config)
     for name in controls.evaluated():
         if name not in controls.baselines and not name.startswith("openai:"):
             is_adapter = (Path(name) / "adapter_config.json").is_file()
-            require_model(name, "evaluate.baselines", config, "adapter_config.json" if is_adapter else "config.json")
+            require_model(name, "evaluate.baselines", config.paths, "adapter_config.json" if is_adapter else "config.json")
 
 
-def check_splits(config: RunConfig) -> None:
+def check_splits(evaluate: EvaluateConfig, train: TrainConfig) -> None:
     """Check that the questions an adapter learns from do not decide its promotion.
 
     Raises:
         ConfigError: they would.
     """
-    if config.evaluate.split == config.train.split:
+    if evaluate.split == train.split:
         raise ConfigError("evaluate.split is train: the adapter would be promoted by the questions it learnt from; set another one")

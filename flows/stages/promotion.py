@@ -6,8 +6,8 @@ from slmsearch.errors import SlmSearchError
 from slmsearch.evaluate.policies import PolicySpec
 from tasks.corpus_data import Data
 from tasks.evaluate import Compared, Evaluated
-from tasks.promotion import base_of, champion_policy, find_champion, promote_task
-from tasks.tracking import ADAPTER_HASH
+from tasks.promotion import Champion, find_champion, promote_task
+from tasks.tracking import ADAPTER_HASH, CHAMPION
 from tasks.train import Trained
 
 MAX_TRIES = 3
@@ -43,22 +43,22 @@ def _find_lost(before: Evaluated, after: Evaluated) -> str:
 
 def _promote(run: Pipeline, data: Data, trained: Trained, after: Evaluated, reason: str) -> Decision:
     for _ in range(MAX_TRIES):
-        champion = find_champion(run.config)
-        is_rival = champion and base_of(champion, run.config) and champion.get(ADAPTER_HASH) != trained["hash"]
-        if champion and is_rival and (objection := _find_objection(run, data, after, champion["version"])):
+        champion = find_champion(run.config.paths, run.config.tracking)
+        is_rival = champion and champion.find_base(run.config.policy.model) and champion.tags.get(ADAPTER_HASH) != trained["hash"]
+        if champion and is_rival and (objection := _find_objection(run, data, after, champion)):
             return {"decision": "hold", "reason": objection}
-        before = champion["version"] if champion else None
+        before = champion.version if champion else None
         if promote_task(trained["version"], before, reason, after["key"], run.run_id, run.config) == trained["version"]:
             return {"decision": "promote", "reason": reason}
     return {"decision": "hold", "reason": f"The champion changed {MAX_TRIES} times while this one was compared with it; compare again."}
 
 
-def _find_objection(run: Pipeline, data: Data, after: Evaluated, version: str) -> str:
+def _find_objection(run: Pipeline, data: Data, after: Evaluated, champion: Champion) -> str:
     """Return why the champion stays; empty if it is not significantly better."""
     try:
-        champion = evaluate_policy(run, data, PolicySpec("champion", champion_policy(run.config)), "evaluate-champion")
-        verdict = compare_evaluations(run, "compare-champion", champion, after)
+        best = evaluate_policy(run, data, PolicySpec(CHAMPION, champion.policy(run.config.policy)), "evaluate-champion")
+        verdict = compare_evaluations(run, "compare-champion", best, after)
     except SlmSearchError as error:
-        return f"Better than before; champion {version} cannot be compared with: {error}"
+        return f"Better than before; champion {champion.version} cannot be compared with: {error}"
     is_level = verdict["decision"] in ("promote", "hold")
     return "" if is_level else f"Better than before, but not beside the champion: {verdict['reason']}"

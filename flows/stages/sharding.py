@@ -20,7 +20,7 @@ from flows.runtime.flow_errors import as_error
 from flows.runtime.pool import POOL
 from flows.runtime.worker_secrets import submitted
 from flows.stages.one_shard import ShardRequest, play_shard
-from slmsearch.config import RunConfig
+from flows.stages.pipeline import Pipeline
 from slmsearch.errors import ConfigError, EvaluationError
 from slmsearch.evaluate.policies import PolicySpec
 from slmsearch.evaluate.run import eval_sources
@@ -56,20 +56,21 @@ class Waiting:
     """Time of the last check that it is alive."""
 
 
-def play_in_shards(key: str, spec: PolicySpec, data: Data, config: RunConfig) -> None:
+def play_in_shards(run: Pipeline, key: str, spec: PolicySpec, data: Data) -> None:
     """Play an evaluation of a policy with a model on the workers of the pool, and store it as one under its content key.
 
     Raises:
         ConfigError: this Prefect server knows no deployment that plays shards.
         SlmSearchError: the error that ended a shard.
     """
-    questions, evals = questions_of(data.digest, config), config.paths.evals
+    config, evals = run.config, run.config.paths.evals
+    questions = questions_of(data.digest, config.paths, config.evaluate)
     shards = split_shards(len(questions), config.evaluate.batch_size, config.evaluate.shards)
     assert spec.policy is not None
     policy = spec.policy.model_copy(update={"api_key": None})
     first = ShardRequest(key=key, digest=data.digest, index_key=data.index_key, name=spec.name, policy=policy, shard=shards[0])
     with get_client(sync_client=True) as client:
-        play = _Play(client, _find_deployment(client), config, first)
+        play = _Play(client, _find_deployment(client), run, first)
         try:
             play.until_done(shards)
         finally:
@@ -92,8 +93,8 @@ def _find_deployment(client: SyncPrefectClient) -> UUID:
 class _Play:
     """The shards of one evaluation while they are played."""
 
-    def __init__(self, client: SyncPrefectClient, deployment: UUID, config: RunConfig, first: ShardRequest) -> None:
-        self.client, self.deployment, self.config, self.first = client, deployment, config, first
+    def __init__(self, client: SyncPrefectClient, deployment: UUID, run: Pipeline, first: ShardRequest) -> None:
+        self.client, self.deployment, self.config, self.first = client, deployment, run.config, first
         self.start_seconds = START_SECONDS.get(client.read_work_pool(POOL).type, UNBEGUN_S)
         self.waiting: list[Waiting] = []
         self.log = get_run_logger()

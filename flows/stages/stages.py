@@ -12,6 +12,7 @@ from slmsearch.corpus.hub import is_on_hub
 from slmsearch.corpus.store import read_manifest
 from slmsearch.environments.registry import environment_of
 from slmsearch.evaluate.policies import PolicySpec
+from slmsearch.evaluate.run import eval_key
 from slmsearch.evaluate.store import has_evaluation
 from slmsearch.evaluate.trust import SAMPLED
 from slmsearch.models.hashes import model_hash
@@ -27,9 +28,9 @@ from tasks.corpus_data import (
     validate_task,
 )
 from tasks.environment import code_digest
-from tasks.evaluate import Compared, Evaluated, compare_task, evaluate_task, name_evaluation, trust_task
+from tasks.evaluate import Compared, Evaluated, compare_task, evaluate_task, questions_of, trust_task
 from tasks.promotion import register_task
-from tasks.record import findings_table, record_evaluation_task, record_input, record_report
+from tasks.record import findings_table, record_evaluation_task, record_report
 from tasks.runs import TRUST_FILE
 from tasks.train import Control, Trained, lay_out_task, train_control_task, train_start_task, train_task
 
@@ -54,8 +55,8 @@ def validate_data(run: Pipeline) -> str:
             run.note_keys(texts=f"{origin['attribution']}, {origin['licence']}")
         report = validate_task(digest, config.paths.data_dir, code_digest("environments", *source.code), config)
         report["findings"] = [*report["findings"], *data["findings"]]
-        record_input(run.run_id, digest, source.label, config)
-        record_report(run_id, digest, report, config)
+        run.record_input(run.run_id, digest, source.label)
+        record_report(run.tracker, run_id, digest, report)
         show_table("validation-findings", findings_table(report), "What validation found")
         if not report["ok"]:
             raise ValidationFailed(describe_failure(report))
@@ -119,18 +120,18 @@ def _playing(run: Pipeline, view: str, samples: int = 1) -> Pipeline:
 
 def _evaluate(run: Pipeline, data: Data, spec: PolicySpec, stage: str) -> Evaluated:
     config, stage = run.config, NOT_IN_NAMES.sub("-", stage)
-    key = name_evaluation(spec, data, config)
+    key = eval_key(questions_of(data.digest, config.paths, config.evaluate), data.index_key, spec, config)
     computes_here = spec.policy is not None and not spec.policy.base_url
     with run.stage(stage, key) as run_id, ExitStack() as held:
         plain = config.evaluate.views == ("whole",) and config.evaluate.samples == 1
         if computes_here and plain and config.evaluate.shards > 1 and not has_evaluation(config.paths.evals, key):
-            play_in_shards(key, spec, data, config)  # what follows finds it stored
+            play_in_shards(run, key, spec, data)  # what follows finds it stored
         elif computes_here:
             held.enter_context(device(config.train))
         play = fresh(evaluate_task, has_evaluation(config.paths.evals, key))
         play = play.with_options(**retried(touches_network(config) or bool(spec.policy and spec.policy.base_url)))
         result = play(key, config.paths.data_dir, code_digest(*PLAY_CODE), spec, data, config)
-        record_input(run_id, data.digest, "evaluation", config)
+        run.record_input(run_id, data.digest, "evaluation")
         record_evaluation_task(run_id, spec.name, key, config)
         run.tracker.set_tags(run_id, {"slmsearch.policy": spec.name, "slmsearch.eval_key": key})
     run.note_keys(**{f"eval_key_{stage.removeprefix('evaluate-')}": key})
@@ -142,7 +143,7 @@ def train_adapter(run: Pipeline, data: Data) -> Trained:
     config = run.config
     job = make_job(config, data.digest, data.index_key)
     with run.stage("train", job.train_key) as run_id:
-        record_input(run_id, data.digest, "training", config)
+        run.record_input(run_id, data.digest, "training")
         with device(config.train):
             result = train_task(data.digest, data.index_key, run_id, config)
         run.note_keys(train_key=job.train_key, base_hash=model_hash(config.policy.model), adapter_hash=result["hash"])

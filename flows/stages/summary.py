@@ -162,7 +162,7 @@ def leave_reports(run: Pipeline, summary: dict[str, object]) -> None:
         made = report_page_task([run.run_id], run.config)
         warnings += made["warnings"]
         summary["report"] = {name: made[name] for name in ("page", "artifact", "bytes")}
-        place = mlflow_run_url(run.config, run.tracker.experiment_id, run.run_id, find_up(run.config.paths))
+        place = mlflow_run_url(run.config.tracking, run.tracker.experiment_id, run.run_id, find_up(run.config.paths))
         show_report(f"{place}/artifacts/{made['artifact']}", run.run_id)
     run.tracker.record_json(run.run_id, summary, "summary.json")
 

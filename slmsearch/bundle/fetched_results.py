@@ -3,7 +3,6 @@
 import json
 import tarfile
 from pathlib import Path
-from typing import Any
 
 from slmsearch.errors import ConfigError
 from slmsearch.foreign import cause_of
@@ -12,7 +11,7 @@ WANTED: dict[str, tuple[type, ...]] = {"machine": (str,), "gpu": (str, type(None
 """Required keys of `results.json`, with their types."""
 
 
-def unpack_results(archive: Path, folder: Path) -> dict[str, Any]:
+def unpack_results(archive: Path, folder: Path) -> dict[str, object]:
     """Unpack an archive of results into an empty folder; return the content of `results.json`.
 
     Raises:

@@ -8,13 +8,14 @@ import os
 import shutil
 import tarfile
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from slmsearch.artifacts.files import file_hash, replace_file, replace_text
+from slmsearch.bundle.remote import FILES, MANIFEST, Archive, PackedFile
 from slmsearch.errors import ConfigError
 
-SCRIPT, MANIFEST, FILES = "bundle.py", "bundle.json", "files"
+SCRIPT = "bundle.py"
 LEAST_MB = 1
 _ROOM = 1 << 16
 """Bytes reserved for an archive's own structure: headers, long names, padding at the end."""
@@ -29,27 +30,6 @@ if ! (cd "$here" && printf '%s\\n' '{script_hash}  {script}' '{manifest_hash}  {
 fi
 exec "${{PYTHON:-python3}}" "$here/{script}" "$@"
 """
-
-
-@dataclass(frozen=True, slots=True)
-class PackedFile:
-    """A file of a bundle."""
-
-    path: str
-    """Path on the other side, with slashes."""
-    bytes: int
-    sha256: str
-    pieces: int = 0
-    """Number of pieces; 0: the file is whole in one archive."""
-
-
-@dataclass(frozen=True, slots=True)
-class Archive:
-    """An archive of a bundle."""
-
-    name: str
-    bytes: int
-    sha256: str
 
 
 def pack(out: Path, files: Mapping[str, Path], facts: Mapping[str, object], max_mb: int | None) -> list[Archive]:

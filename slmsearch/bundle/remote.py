@@ -21,10 +21,11 @@ import sysconfig
 import tarfile
 import time
 from contextlib import closing, suppress
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 HERE = Path(__file__).resolve().parent
 MANIFEST, FILES, WHEELS, RUN = "bundle.json", "files", "wheels", "run"
@@ -39,6 +40,41 @@ cuda = torch.cuda.is_available()
 card = torch.cuda.get_device_properties(0) if cuda else None
 print(json.dumps({"torch": torch.__version__, "gpu": card.name if card else None, "gpu_bytes": card.total_memory if card else None}))
 """
+
+
+@dataclass(frozen=True, slots=True)
+class PackedFile:
+    """A file of a bundle."""
+
+    path: str
+    """Path on the other side, with slashes."""
+    bytes: int
+    sha256: str
+    pieces: int = 0
+    """Number of pieces; 0: the file is whole in one archive."""
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """An archive of a bundle."""
+
+    name: str
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class BundleManifest:
+    """Content of `bundle.json`."""
+
+    product: str
+    python: str
+    used: dict[str, str]
+    """Package -> version that the machine must have."""
+    data_wheels: list[str]
+    command: list[str]
+    files: list[PackedFile]
+    archives: list[Archive]
 
 
 class Unusable(Exception):
@@ -58,7 +94,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         manifest = read_manifest(HERE / MANIFEST)
         require_machine(manifest)
-        check_archives(manifest)
+        check_archives(manifest.archives)
         if given.check:
             say("all files are complete")
             return 0
@@ -99,23 +135,24 @@ def say(text: str) -> None:
     print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
 
-def read_manifest(path: Path) -> dict[str, Any]:
+def read_manifest(path: Path) -> BundleManifest:
     """Load the manifest."""
     try:
-        manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        told = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise Unusable(f"{path.name} cannot be read ({error}); copy it again") from error
-    return manifest
+    told["files"], told["archives"] = [PackedFile(**file) for file in told["files"]], [Archive(**archive) for archive in told["archives"]]
+    return BundleManifest(**told)
 
 
-def require_machine(manifest: dict[str, Any]) -> None:
+def require_machine(manifest: BundleManifest) -> None:
     """Refuse a Python other than the bundle's, and a machine that lacks packages the bundle relies on."""
     here = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    if here != manifest["python"]:
-        raise Unusable(f"this bundle is for Python {manifest['python']} and {sys.executable} is {here}; PYTHON=/path/to/python ./run.sh")
+    if here != manifest.python:
+        raise Unusable(f"this bundle is for Python {manifest.python} and {sys.executable} is {here}; PYTHON=/path/to/python ./run.sh")
     if find_spec("torch") is None:
         raise Unusable(f"{sys.executable} has no torch, which a bundle never carries; PYTHON=/path/to/python ./run.sh takes another one")
-    for name, wanted in manifest["used"].items():
+    for name, wanted in manifest.used.items():
         try:
             found = version(name)
         except PackageNotFoundError:
@@ -129,34 +166,34 @@ def plain(number: str) -> str:
     return re.sub(r"(?<!\d)0+(?=\d)", "", number)
 
 
-def check_archives(manifest: dict[str, Any]) -> None:
+def check_archives(archives: list[Archive]) -> None:
     """Refuse archives that are missing, truncated or changed."""
-    for archive in manifest["archives"]:
-        path = HERE / archive["name"]
+    for archive in archives:
+        path = HERE / archive.name
         if not path.is_file():
             raise Unusable(f"{path.name} is missing; copy it beside run.sh")
-        if (size := path.stat().st_size) != archive["bytes"]:
-            raise Unusable(f"{path.name} was cut off: {size:,} of {archive['bytes']:,} bytes; copy it again")
-        if file_hash(path) != archive["sha256"]:
+        if (size := path.stat().st_size) != archive.bytes:
+            raise Unusable(f"{path.name} was cut off: {size:,} of {archive.bytes:,} bytes; copy it again")
+        if file_hash(path) != archive.sha256:
             raise Unusable(f"{path.name} has another SHA-256 than it was written with; copy it again")
 
 
-def unpack(manifest: dict[str, Any], into: Path) -> Path:
+def unpack(manifest: BundleManifest, into: Path) -> Path:
     """Return the folder of the files, unpacked from the archives if there are any; every file has its recorded hash."""
-    if not manifest["archives"]:
-        check_files(manifest, HERE / FILES)
+    if not manifest.archives:
+        check_files(manifest.files, HERE / FILES)
         return HERE / FILES
     files, done = into / FILES, into / FILES / ".complete"
     if not (done.is_file() and done.read_text() == identity()):
-        say(f"unpacking {len(manifest['archives'])} archives")
+        say(f"unpacking {len(manifest.archives)} archives")
         shutil.rmtree(files, ignore_errors=True)
         files.mkdir(parents=True)
-        for archive in manifest["archives"]:
-            with tarfile.open(HERE / archive["name"]) as tar:
+        for archive in manifest.archives:
+            with tarfile.open(HERE / archive.name) as tar:
                 tar.extractall(files, filter="data")
-        for file in manifest["files"]:
-            join(files / file["path"], file["pieces"])
-        check_files(manifest, files)
+        for file in manifest.files:
+            join(files / file.path, file.pieces)
+        check_files(manifest.files, files)
         done.write_text(identity())
     return files
 
@@ -173,24 +210,24 @@ def join(path: Path, pieces: int) -> None:
             piece.unlink()
 
 
-def check_files(manifest: dict[str, Any], files: Path) -> None:
+def check_files(files: list[PackedFile], folder: Path) -> None:
     """Refuse files that are missing or changed."""
-    for file in manifest["files"]:
-        path = files / file["path"]
+    for file in files:
+        path = folder / file.path
         if not path.is_file():
-            raise Unusable(f"{file['path']} is missing from the bundle; copy it again")
-        if file_hash(path) != file["sha256"]:
-            raise Unusable(f"{file['path']} has another SHA-256 than it was written with; copy the bundle again")
+            raise Unusable(f"{file.path} is missing from the bundle; copy it again")
+        if file_hash(path) != file.sha256:
+            raise Unusable(f"{file.path} has another SHA-256 than it was written with; copy the bundle again")
 
 
-def install(manifest: dict[str, Any], files: Path, into: Path) -> Path:
+def install(manifest: BundleManifest, files: Path, into: Path) -> Path:
     """Return the Python of the environment; create it from the wheels if it is missing. It also sees the packages installed here."""
     environment, done = into / "env", into / "env" / ".complete"
     python = environment / "bin" / "python"
     if done.is_file() and done.read_text() == identity():
         return python
     # Packages with models and texts are read by the run, not installed.
-    data = tuple(f"{name.replace('-', '_')}-" for name in manifest["data_wheels"])
+    data = tuple(f"{name.replace('-', '_')}-" for name in manifest.data_wheels)
     wheels = [wheel for wheel in sorted((files / WHEELS).glob("*.whl")) if not wheel.name.startswith(data)]
     say(f"installing {len(wheels)} packages into {environment}")
     shutil.rmtree(environment, ignore_errors=True)
@@ -202,8 +239,7 @@ def install(manifest: dict[str, Any], files: Path, into: Path) -> Path:
     call([str(python), f"{pip}/pip", "install", *options, *map(str, wheels)], "install the wheels")
     own = Path(call([str(python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], "find its packages").strip())
     # After its own packages, so that those take precedence over other versions.
-    lines = [f"import site; site.addsitedir({str(folder)!r})" for folder in folders_of_packages()]
-    (own / "machine.pth").write_text("\n".join(lines) + "\n")
+    (own / "machine.pth").write_text("".join(f"import site; site.addsitedir({str(folder)!r})\n" for folder in folders_of_packages()))
     call([str(python), "-m", "compileall", "-q", "-j", "0", str(own)], "", check=False)  # TRL takes 16 s to import without
     call([str(python), "-c", "import torch, trl, slmsearch"], "import torch, TRL and slmsearch")
     done.write_text(identity())
@@ -218,17 +254,16 @@ def folders_of_packages() -> list[str]:
     return [path for path in found if str(Path(path).resolve()) not in own and Path(path).name != "lib-dynload"]
 
 
-def work(manifest: dict[str, Any], files: Path, into: Path, python: Path, deadline: float | None, checks: bool, lock: int) -> int:
+def work(manifest: BundleManifest, files: Path, into: Path, python: Path, deadline: float | None, checks: bool, lock: int) -> int:
     """Check the card, train, pack the results; return the exit code."""
     home, logs = into / RUN, into / "logs"
-    home.mkdir(exist_ok=True)
-    logs.mkdir(exist_ok=True)
+    for folder in (home, logs):
+        folder.mkdir(exist_ok=True)
     link_run(files / RUN, home)
-    facts = {**describe_machine(python), "bundle": identity(), "product": manifest["product"], "started": time.time()}
+    facts = {**describe_machine(python), "bundle": identity(), "product": manifest.product, "started": time.time()}
     with suppress(OSError, ValueError):  # a resumed run keeps its start time
         facts["started"] = json.loads((into / "results.json").read_text())["started"]
-    environment = child_environment(files)
-    program = str(python.with_name("slmsearch"))
+    environment, program = child_environment(files), str(python.with_name("slmsearch"))
     if facts["gpu"] is None:
         facts["gpu_check"] = "no CUDA device here"
     elif checks and not (logs / "gpu-check.json").is_file():
@@ -238,10 +273,10 @@ def work(manifest: dict[str, Any], files: Path, into: Path, python: Path, deadli
             (logs / "gpu-check.json").write_text(said)
             facts["gpu_check"] = "passed" if code == 0 else "failed"
             say(f"gpu-check {facts['gpu_check']}")
-    say(f"slmsearch {' '.join(manifest['command'])}")
+    say(f"slmsearch {' '.join(manifest.command)}")
     stopped: SystemExit | None = None
     try:
-        code, said = run([program, *manifest["command"], "--json"], home, environment, logs / "run.log", deadline, lock)
+        code, said = run([program, *manifest.command, "--json"], home, environment, logs / "run.log", deadline, lock)
     except SystemExit as told:  # partial results are packed first
         code, said, stopped = None, "", told
     facts |= {"exit_code": code, "finished": code in (0, 1), "ended": time.time()}
@@ -277,9 +312,9 @@ def child_environment(files: Path) -> dict[str, str]:
     return {**kept, **offline, "PYTHONUNBUFFERED": "1"}
 
 
-def describe_machine(python: Path) -> dict[str, Any]:
+def describe_machine(python: Path) -> dict[str, object]:
     """Describe this machine: name, card, versions."""
-    facts: dict[str, Any] = json.loads(call([str(python), "-c", PROBE], "ask torch for a card").splitlines()[-1])
+    facts: dict[str, object] = json.loads(call([str(python), "-c", PROBE], "ask torch for a card").splitlines()[-1])
     name = "".join(char if char.isalnum() or char in "-." else "-" for char in socket.gethostname()) or "machine"
     return {**facts, "machine": name, "python": platform.python_version(), "cores": os.cpu_count(), "system": platform.platform()}
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from slmsearch.bundle.contents import Contents
-from slmsearch.bundle.pack import Archive, pack
+from slmsearch.bundle.pack import pack
+from slmsearch.bundle.remote import Archive
 from slmsearch.bundle.target import Target
 from slmsearch.bundle.wheels import Resolution, build_own_wheel, download, download_pins, resolve
 

@@ -50,7 +50,7 @@ def all_baselines() -> set[str]:
     return {baseline for name in BUILT_IN for baseline in find_environment(name).controls.baselines}
 
 
-def collect_source(config: CorpusConfig, recorded: Mapping[str, Any]) -> dict[str, Any] | None:
+def collect_source(config: CorpusConfig, recorded: Mapping[str, Any]) -> Mapping[str, object] | None:
     """Collect again the parts that a corpus was hashed from, as the environment that made it did; None if they cannot be known now.
 
     Args:

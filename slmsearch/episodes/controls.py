@@ -38,7 +38,7 @@ class Controls(Generic[Opened]):
 
         Args:
             environment: plays the questions.
-            name: of the policy.
+            name: name of the policy.
             questions: to be played.
             written: question id -> first message in the evaluation that a derived control is made from.
 

@@ -50,7 +50,7 @@ class DataSource:
         return None
 
     @classmethod
-    def collect_again(cls, config: CorpusConfig, recorded: Mapping[str, Any]) -> dict[str, Any] | None:
+    def collect_again(cls, config: CorpusConfig, recorded: Mapping[str, Any]) -> Mapping[str, object] | None:
         """Collect a key's parts from recorded settings, to compare them with `recorded`; None if those are of another source."""
         return None
 

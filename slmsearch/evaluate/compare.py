@@ -89,7 +89,7 @@ class Comparison:
 
 
 def compare(before: Sequence[EpisodeRow], after: Sequence[EpisodeRow], config: DecisionConfig) -> Comparison:
-    """Compare two evaluations of the same questions and decide by the rule above.
+    """Compare two evaluations of the same questions and decide by the rule of this module.
 
     Args:
         before: rows of the reference.

@@ -129,7 +129,7 @@ def _counts(ranks: Sequence[Ranks]) -> dict[str, int]:
     return {metric: len(_values(ranks, metric)) for metric in (*METRICS, "mrr")}
 
 
-def _metrics(ranks: Sequence[Ranks]) -> dict[str, Any]:
+def _metrics(ranks: Sequence[Ranks]) -> dict[str, float | None]:
     values = {metric: _values(ranks, metric) for metric in (*METRICS, "mrr")}
     return {metric: sum(found) / len(found) if found else None for metric, found in values.items()}
 

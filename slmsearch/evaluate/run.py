@@ -111,7 +111,7 @@ def evaluate_policy(
         spec: the policy.
         progress: called after each batch.
         total: number of questions of the whole evaluation, if these are a shard of it.
-        sampler: of the policy; None loads it.
+        sampler: the policy's sampler; None loads it.
         first: number of the first question among those of the whole evaluation.
 
     Raises:

@@ -10,7 +10,6 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TypedDict
 
 from pydantic import TypeAdapter
 
@@ -23,17 +22,6 @@ from slmsearch.keys import file_key
 
 ROWS, EPISODES, METRICS_FILE, MANIFEST = "rows.jsonl", "episodes.jsonl", "metrics.json", "manifest.json"
 _EPISODE = TypeAdapter(Episode)
-
-
-class Manifest(TypedDict):
-    """Content of `manifest.json`; earlier ones have no `corpus`."""
-
-    key: str
-    n: int
-    files: dict[str, str]
-    """File -> digest."""
-    sources: dict[str, Any]
-    corpus: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +42,7 @@ def has_evaluation(evals_dir: Path, key: str) -> bool:
     """Return whether a complete evaluation is stored under a key, with its files unchanged."""
     directory = evals_dir / key
     try:
-        files = load_manifest(directory)["files"].items()
-        return all(file_key(directory / name) == digest for name, digest in files)
+        return all(file_key(directory / name) == digest for name, digest in _read_digests(directory).items())
     except (EvaluationError, OSError):
         return False
 
@@ -88,8 +75,7 @@ def load_evaluation(evals_dir: Path, key: str) -> Evaluation:
         EvaluationError: the evaluation is missing, incomplete or damaged.
     """
     directory = evals_dir / key
-    manifest = load_manifest(directory)
-    for name, digest in manifest["files"].items():
+    for name, digest in _read_digests(directory).items():
         if not (directory / name).is_file() or file_key(directory / name) != digest:
             raise EvaluationError(f"{directory / name} is missing or was changed since it was written; delete {directory}, evaluate again")
     stored = json.loads((directory / METRICS_FILE).read_text(encoding="utf-8"))
@@ -97,18 +83,12 @@ def load_evaluation(evals_dir: Path, key: str) -> Evaluation:
     return Evaluation(tuple(load_rows(directory)), episodes, stored["metrics"], stored["slices"], stored["seconds"])
 
 
-def load_manifest(directory: Path) -> Manifest:
-    """Load the manifest of a stored evaluation: key, files with their digests, n, sources.
-
-    Raises:
-        EvaluationError: the manifest is missing or damaged.
-    """
+def _read_digests(directory: Path) -> dict[str, str]:
+    """Return the files of a stored evaluation with their digests, as its manifest names them."""
     try:
-        manifest: Manifest = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
-        manifest["files"].items()
+        return dict(json.loads((directory / MANIFEST).read_text(encoding="utf-8"))["files"].items())
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise EvaluationError(f"{directory} holds no complete evaluation ({type(error).__name__}); evaluate again") from error
-    return manifest
 
 
 def load_rows(path: Path) -> list[EpisodeRow]:
@@ -120,7 +100,7 @@ def load_rows(path: Path) -> list[EpisodeRow]:
     return [row_from_dict(values) for values in _read_lines(path / ROWS if path.is_dir() else path)]
 
 
-def episode_to_dict(episode: Episode) -> dict[str, Any]:
+def episode_to_dict(episode: Episode) -> dict[str, object]:
     """Convert an episode to JSON-serialisable values, without log-probabilities."""
     values = asdict(episode)
     for turn in values["turns"]:
@@ -160,12 +140,12 @@ def _to_json(value: object) -> str:
     return json.dumps(value, sort_keys=True, allow_nan=False)
 
 
-def _write_lines(path: Path, values: Iterable[Mapping[str, Any]]) -> None:
+def _write_lines(path: Path, values: Iterable[Mapping[str, object]]) -> None:
     with path.open("w", encoding="utf-8", newline="\n") as file:
         file.writelines(f"{_to_json(value)}\n" for value in values)
 
 
-def _read_lines(path: Path) -> list[dict[str, Any]]:
+def _read_lines(path: Path) -> list[dict[str, object]]:
     try:
         with path.open(encoding="utf-8", newline="\n") as file:
             return [json.loads(line) for line in file]

@@ -4,6 +4,7 @@ A client requests a short reply without thoughts. If the reply is incomplete, it
 says whether the same request may succeed later (`ServerError.passing`); `judge/llm.py` repeats it.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -27,7 +28,7 @@ class ReplyForm:
     """Form of a model's reply."""
 
     name: str
-    schema: dict[str, Any]
+    schema: Mapping[str, object]
     """JSON schema, for servers that can enforce one."""
     max_tokens: int
     """Maximum number of tokens, without thoughts."""
@@ -195,12 +196,12 @@ class OpenAIClient(_Client):
         # Local servers need no key, but without one the client would read the environment.
         self._client = make_openai(self._address, self._key or "none", config.timeout_s, 0)
         schema = {"name": form.name, "schema": form.schema, "strict": True}
-        self._forms: tuple[dict[str, Any], ...] = (
+        self._forms: tuple[dict[str, object], ...] = (
             {"response_format": {"type": "json_schema", "json_schema": schema}},
             {"response_format": {"type": "json_object", "schema": form.schema}},  # the only form that llama-cpp-python's server accepts
             {},
         )
-        self._switches: tuple[dict[str, Any], ...] = ({"extra_body": {"chat_template_kwargs": {"enable_thinking": False}}}, {})
+        self._switches: tuple[dict[str, object], ...] = ({"chat_template_kwargs": {"enable_thinking": False}}, {})
 
     def _ask(self, prompt: str, thoughts: bool) -> Reply:
         """Send a request with an enforced form and without thoughts, unless the server refuses either."""
@@ -222,7 +223,7 @@ class OpenAIClient(_Client):
                     return reply
         raise AssertionError("the last form refuses nothing")
 
-    def _complete(self, prompt: str, thoughts: bool, more: dict[str, Any]) -> Reply:
+    def _complete(self, prompt: str, thoughts: bool, more: dict[str, object]) -> Reply:
         from slmsearch.http_client import read_completion
 
         sent = self._client.chat.completions.with_raw_response.create(
@@ -232,7 +233,7 @@ class OpenAIClient(_Client):
             seed=0,
             max_tokens=self._room(thoughts),
             timeout=self._config.timeout_s * (THOUGHT_TIMES if thoughts else 1),
-            **more,
+            extra_body=more,
         )
         try:
             read = read_completion(sent.http_response)

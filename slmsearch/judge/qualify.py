@@ -306,21 +306,21 @@ def _percent(share: JudgedShare) -> str:
     return f"{share.value:.1%} {show_interval(share.low, share.high, '.1%')}"
 
 
-def summarise_qualification(qualification: Qualification, limits: JudgeLimits = LIMITS) -> dict[str, Any]:
+def summarise_qualification(qualification: Qualification) -> dict[str, Any]:
     """Return the figures of a qualification and whether it passes, as JSON values; single outcomes are left out."""
     outcomes = qualification.outcomes
     given = [(outcome.verdict, outcome.exact, outcome.known) for outcome in outcomes if outcome.verdict is not None]
-    shortfalls = find_shortfalls(qualification, limits)
+    shortfalls = find_shortfalls(qualification)
     return {
         **{name: getattr(qualification, name) for name in Qualification.__slots__ if name != "outcomes"},
         "passed": not shortfalls,
         "shortfalls": shortfalls,
         "cases": len(outcomes),
         "asked": sum(outcome.asked for outcome in outcomes),
-        "kinds": [asdict(kind) for kind in measure_kinds(outcomes, limits.alpha)],
+        "kinds": [asdict(kind) for kind in measure_kinds(outcomes, LIMITS.alpha)],
         "kappa_exact": measure_kappa([(verdict, exact) for verdict, exact, _ in given]),
         "kappa_known": measure_kappa([(verdict, known) for verdict, _, known in given]),
-        "limits": asdict(limits),
+        "limits": asdict(LIMITS),
     }
 
 

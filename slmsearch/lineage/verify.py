@@ -133,10 +133,10 @@ def _check_source(graph: Graph, node: Node, place: Path) -> list[Change] | str:
     if now is None:
         return "its files or the Hub cannot be asked"
     parts = [name for name in sorted({*recorded, *now}) if recorded.get(name) != now.get(name)]
-    if "sources" in parts and all(isinstance(found.get("sources"), list) for found in (recorded, now)):
+    before, after = recorded.get("sources"), now.get("sources")
+    if "sources" in parts and isinstance(before, list) and isinstance(after, list):
         parts.remove("sources")
-        tables = zip(("pages", "questions"), recorded["sources"], now["sources"], strict=False)
-        parts += [table for table, was, found in tables if was != found]
+        parts += [table for table, was, found in zip(("pages", "questions"), before, after, strict=False) if was != found]
     named = ("code of slmsearch.corpus" if part == "code" else part for part in parts)
     return [Change(*node.name, part, "is not as it was when the corpus was made") for part in named]
 

@@ -6,7 +6,6 @@ No model is loaded; files are only read.
 import functools
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from slmsearch.artifacts.directories import SEAL
 from slmsearch.artifacts.files import known_hash, read_json
@@ -38,9 +37,9 @@ def trained_policy(policy: PolicyConfig, directory: str) -> PolicyConfig:
     return policy.model_copy(update={"model": directory, "adapter": None, "base_url": None, "api_key": None})
 
 
-def read_start(model: str) -> dict[str, Any]:
-    """Read the record of a model that is a supervised start; empty for any other."""
-    return read_json(Path(model) / "sft.json") if model else {}
+def read_start(model: str) -> str | None:
+    """Return the model that a supervised start began with; None for a model that is no such start."""
+    return read_json(Path(model) / "sft.json").get("start") if model else None
 
 
 def model_hash(model: str) -> str:

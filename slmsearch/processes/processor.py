@@ -42,10 +42,10 @@ def settle(environment: MutableMapping[str, str] = os.environ) -> None:
         libc.mallopt(_M_TOP_PAD, 2 * _LARGEST_MMAP_THRESHOLD)
 
 
-def multiplies_bfloat16(cpuinfo: Path = CPUINFO) -> bool:
+def multiplies_bfloat16() -> bool:
     """Return whether the processor multiplies bfloat16 in hardware, without loading torch; False if the system does not report it."""
     try:
-        with cpuinfo.open(encoding="utf-8", errors="replace") as lines:
+        with CPUINFO.open(encoding="utf-8", errors="replace") as lines:
             flags = next((set(line.partition(":")[2].split()) for line in lines if line.startswith("flags")), set())
     except OSError:  # macOS, Windows
         return False

@@ -71,7 +71,7 @@ def _watch(starter: int) -> None:
 def make_environment(present: dict[str, str], variables: dict[str, str], num_processes: int | None, import_from: str) -> dict[str, str]:
     """Make the environment of a tied process.
 
-    Python in it and in its children never imports from the current folder, where `tasks.py` or `flows/` may be the user's own.
+    Python in it and in its children never imports from the current folder, where a module `tasks` or `flows` may be the user's own.
 
     Args:
         present: the environment of the starter.

@@ -29,7 +29,7 @@ from slmsearch.config import EmbedderConfig
 from slmsearch.errors import EmbedderError
 from slmsearch.foreign import cause_of, without_credentials
 from slmsearch.models.known import split_commit
-from slmsearch.processes.processor import CPUINFO, multiplies_bfloat16
+from slmsearch.processes.processor import multiplies_bfloat16
 from slmsearch.retrieval.embed import Embedder, Precision, Progress, Vectors, valid_text
 
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
@@ -183,7 +183,7 @@ def _load(path: Path, config: EmbedderConfig) -> Any:
             logging.enable_progress_bar()
 
 
-def choose_precision(config: EmbedderConfig, cpuinfo: Path = CPUINFO) -> Precision:
+def choose_precision(config: EmbedderConfig) -> Precision:
     """Return the precision of passages: the configured one, or for `auto` bfloat16 if the device multiplies it in hardware."""
     if config.precision != "auto":
         return config.precision
@@ -191,7 +191,7 @@ def choose_precision(config: EmbedderConfig, cpuinfo: Path = CPUINFO) -> Precisi
         on_gpu = _gpu_multiplies_bfloat16()
         if on_gpu is not None:
             return "bfloat16" if on_gpu else "float32"
-    return "bfloat16" if multiplies_bfloat16(cpuinfo) else "float32"
+    return "bfloat16" if multiplies_bfloat16() else "float32"
 
 
 def mark_revision(weights: str, precision: Precision) -> str:

@@ -94,12 +94,12 @@ def watching_card(use_cpu: bool) -> Iterator[CardWatch | None]:
 
 
 @contextmanager
-def sampling_busy(watch: CardWatch, read_busy: ReadBusy | None, every_s: float = EVERY_S) -> Iterator[CardWatch]:
+def sampling_busy(watch: CardWatch, read_busy: ReadBusy | None) -> Iterator[CardWatch]:
     """Sample how busy a card is in a thread while the context lasts; on an error the figure is left out, with one warning."""
     ended = threading.Event()
 
     def sample() -> None:
-        while read_busy is not None and not ended.wait(every_s):
+        while read_busy is not None and not ended.wait(EVERY_S):
             try:
                 watch.sample(read_busy)
             except Exception as error:  # a driver's own kinds of error: training goes on without the figure

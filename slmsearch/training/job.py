@@ -9,10 +9,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import NotRequired, TypedDict, cast
 
+from pydantic import TypeAdapter
+
 from slmsearch.artifacts.directories import find_damage, hash_files, seal
 from slmsearch.artifacts.files import file_hash, read_json, replace_json
 from slmsearch.config import ControlConfig, PolicyConfig, RunConfig, SftConfig
-from slmsearch.config.secrets import join_secrets, split_secrets
+from slmsearch.config.secrets import put_secrets, split_secrets
 from slmsearch.environments.registry import environment_of
 from slmsearch.environments.searcher.prompt import make_prompt
 from slmsearch.keys import content_key
@@ -62,10 +64,8 @@ class TrainJob:
     def from_json(cls, text: str, secrets: dict[str, str] | None = None) -> "TrainJob":
         """Read a job and put the secrets (dotted path to value) back into its config."""
         fields = json.loads(text)
-        config = join_secrets(fields.pop("config"), secrets or {})
-        for name in ("directory", "corpora_dir", "index_dir"):
-            fields[name] = Path(fields[name])
-        return cls(**fields, config=config)
+        put_secrets(fields["config"], secrets or {})
+        return TypeAdapter(cls).validate_python(fields)
 
 
 def make_job(config: RunConfig, corpus_digest: str, index_key: str) -> TrainJob:

@@ -37,7 +37,7 @@ PREFLIGHT, HELD_OUT, SAMPLING, UPDATE, EVALUATION, SFT = "preflight", "held_out"
 before all of them, where `planner.sft.enabled` is set."""
 
 PART_NODES, PART_VALUES = (16_384, 8192, 4096, 2048, 1024), 8 << 20
-"""Nodes of a part of an update on one CUDA device (powers of two, as flex attention has them): the fewest that have so many hidden
+"""Nodes of a part of an update on one CUDA device (powers of two, as flex attention has them): the fewest with `PART_VALUES` hidden
 values in a layer, or what memory allows. With fewer the host cannot keep the card busy: a part of SmolLM2 is some 5,000 kernels at any
 size, and with 4,096 nodes an H100 was 20 % busy."""
 MEMORY_FRAC = 0.95

@@ -7,12 +7,14 @@ know no tracker: the caller of the training passes them on.
 import json
 import math
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from pydantic import TypeAdapter
+
 from slmsearch.artifacts.files import replace_text
-from slmsearch.errors import CheckpointError, EvaluationError
+from slmsearch.errors import CheckpointError
 from slmsearch.training.samples import SampledEpisode
 
 HELD_OUT = "reward/held_out"
@@ -66,6 +68,9 @@ class StepReport:
         return json.dumps({**asdict(replace(self, samples=())), "samples": samples}, allow_nan=False) + "\n"
 
 
+_REPORT = TypeAdapter(StepReport)
+
+
 def make_report(step: int, metrics: Mapping[str, float], collapse: Collapse | None = None) -> StepReport:
     """Stamp a step's metrics with the time; values that are not finite numbers are left out."""
     finite = {name: float(value) for name, value in sorted(metrics.items()) if value is not None and math.isfinite(value)}
@@ -115,14 +120,7 @@ class ReportTail:
             block = file.read()
         end = block.rfind(b"\n") + 1
         self._offset += end
-        return list(self._parse(block[:end].splitlines()))
-
-    def _parse(self, lines: Iterable[bytes]) -> Iterable[StepReport]:
-        for line in lines:
-            try:
-                fields = json.loads(line)
-                collapse = fields.pop("collapse", None)
-                samples = tuple(map(SampledEpisode.from_dict, fields.pop("samples", ())))
-                yield StepReport(**fields, collapse=Collapse(**collapse) if collapse else None, samples=samples)
-            except (ValueError, KeyError, TypeError, AttributeError, EvaluationError) as error:
-                raise CheckpointError(f"{self._path} holds a line that is not a step report; delete that directory to retrain") from error
+        try:
+            return [_REPORT.validate_python(json.loads(line)) for line in block[:end].splitlines()]
+        except ValueError as error:
+            raise CheckpointError(f"{self._path} holds a line that is not a step report; delete that directory to retrain") from error

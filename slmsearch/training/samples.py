@@ -4,14 +4,13 @@ The reports of some steps hold them, spread over the run, so that even a long tr
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Any
 
 from slmsearch.episodes.episode import Episode
-from slmsearch.episodes.rows import EpisodeRow, row_from_dict
-from slmsearch.evaluate.store import episode_from_dict, episode_to_dict
+from slmsearch.episodes.rows import EpisodeRow
+from slmsearch.evaluate.store import episode_to_dict
 
 SAMPLED_STEPS = 20
 """Largest number of steps of a training whose reports hold episodes."""
@@ -36,19 +35,9 @@ class SampledEpisode:
     row: EpisodeRow
     episode: Episode
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Convert it to JSON-serialisable values, without log-probabilities."""
         return {"kind": self.kind.value, "row": asdict(self.row), "episode": episode_to_dict(self.episode)}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> "SampledEpisode":
-        """Convert stored values back to one.
-
-        Raises:
-            ValueError, KeyError, TypeError: the values are not those of an episode.
-            EvaluationError: row or episode is damaged.
-        """
-        return cls(SampleKind(values["kind"]), row_from_dict(values["row"]), episode_from_dict(values["episode"]))
 
 
 def is_sampled(step: int, steps: int) -> bool:

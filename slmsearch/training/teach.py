@@ -245,7 +245,7 @@ def prepare_start(config: RunConfig, sources: Sequence[str], say: Say, on_phase:
     listed = [encoded for found in kept.values() for encoded in found]
     endless = DEMONSTRATIONS in sources
     count = None if endless else len(listed)
-    began = read_start(config.policy.model).get("start", config.policy.model)  # a start may continue another start's adapter
+    began = read_start(config.policy.model) or config.policy.model  # a start may continue another start's adapter
     taught = "+".join(source for source in sources if source == DEMONSTRATIONS or source in kept)
     facts: TrainingFacts = {"source": taught, "episodes": count, "start": began}
     if kept:

@@ -291,7 +291,7 @@ def attention_width(causal: Any) -> int:
     return int(shape.num_attention_heads * (getattr(shape, "head_dim", None) or shape.hidden_size // shape.num_attention_heads))
 
 
-def tree_inputs(causal: Any, tree: Tree) -> dict[str, Any]:
+def tree_inputs(causal: Any, tree: Tree) -> dict[str, object]:
     """Return the arguments of a model's call that sends a tree through it."""
     return {
         "input_ids": tree.ids[None],

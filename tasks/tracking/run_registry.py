@@ -19,7 +19,7 @@ from mlflow.entities import ViewType
 from mlflow.exceptions import MlflowException
 from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
-from slmsearch.config import RunConfig
+from slmsearch.config import PathsConfig, TrackingConfig
 from slmsearch.errors import ModelError
 from slmsearch.foreign import cause_of
 from tasks.owners import is_orphan, require_reachable
@@ -76,13 +76,13 @@ class VersionRecord:
         return f"{self.name}/{self.version}"
 
 
-def open_run_registry(config: RunConfig) -> "RunRegistry | None":
-    """Open the store of a run for reading; None if it is a local one that was never written.
+def open_run_registry(paths: PathsConfig, tracking: TrackingConfig) -> "RunRegistry | None":
+    """Open the store for reading; None if it is a local one that was never written.
 
     Raises:
         ServiceError: it cannot be reached.
     """
-    uri = tracking_uri(config)
+    uri = tracking_uri(paths, tracking)
     if uri.startswith("sqlite:///") and not Path(uri.removeprefix("sqlite:///")).is_file():
         return None
     return RunRegistry(uri)

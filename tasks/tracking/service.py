@@ -17,7 +17,7 @@ from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 from sqlalchemy.exc import SQLAlchemyError
 
 from slmsearch.artifacts.directories import staging_directory
-from slmsearch.config import RunConfig
+from slmsearch.config import PathsConfig, TrackingConfig
 from slmsearch.errors import ServiceError
 from slmsearch.foreign import cause_of, without_credentials
 
@@ -89,12 +89,12 @@ def _undisturbed() -> Iterator[None]:
             handler(*held[0])
 
 
-def tracking_uri(config: RunConfig) -> str:
+def tracking_uri(paths: PathsConfig, tracking: TrackingConfig) -> str:
     """Return the address of the store: the configured one, or SQLite in `paths.mlruns_dir`.
 
     User and password of an HTTP server go to MLflow by its own variables: it writes addresses into messages.
     """
-    uri = config.tracking.uri
+    uri = tracking.uri
     if uri and uri.startswith(("http://", "https://")) and (plain := without_credentials(uri)) != uri:
         parts = urlsplit(uri)
         os.environ["MLFLOW_TRACKING_USERNAME"], os.environ["MLFLOW_TRACKING_PASSWORD"] = (
@@ -102,7 +102,7 @@ def tracking_uri(config: RunConfig) -> str:
             unquote(parts.password or ""),
         )
         return plain
-    return uri or f"{SQLITE}{Path(config.paths.mlruns_dir).resolve()}/mlflow.db"
+    return uri or f"{SQLITE}{Path(paths.mlruns_dir).resolve()}/mlflow.db"
 
 
 def make_store(uri: str) -> None:

@@ -20,7 +20,7 @@ from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, RunT
 from mlflow.environment_variables import MLFLOW_ENABLE_ASYNC_TRACE_LOGGING
 from mlflow.exceptions import MlflowException
 
-from slmsearch.config import RunConfig
+from slmsearch.config import PathsConfig, TrackingConfig
 from slmsearch.errors import ServiceError
 from slmsearch.foreign import cause_of, encodable
 from tasks.owners import is_orphan, owner_tag
@@ -40,13 +40,13 @@ TABLES = "mlflow.loggedArtifacts"
 
 
 @functools.lru_cache(maxsize=8)
-def open_tracker(config: RunConfig) -> "Tracker":
-    """Open the store of a run; opened once per process and address.
+def open_tracker(paths: PathsConfig, tracking: TrackingConfig) -> "Tracker":
+    """Open the store of runs; opened once per process and address.
 
     Raises:
         ServiceError: it cannot be reached or read.
     """
-    return Tracker(tracking_uri(config), config.tracking.experiment, Path(config.paths.mlruns_dir))
+    return Tracker(tracking_uri(paths, tracking), tracking.experiment, Path(paths.mlruns_dir))
 
 
 class Tracker(RunRegistry):

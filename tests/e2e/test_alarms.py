@@ -95,7 +95,7 @@ def test_a_lost_and_a_missing_night_reach_the_webhook(tmp_path: Path, hook: str,
 
             # The server looks for the events of an automation some moments after it has answered, so they are told again.
             wait_for(lambda: told("lost"), 60, again=lose_a_night)
-            wait_for(lambda: told("missing"), 150, again=lambda: expect_nights(config))
+            wait_for(lambda: told("missing"), 150, again=lambda: expect_nights(config.tracking.registered_model))
     lost = told("lost")
     assert all("quiet-owl ended as Cancelled: somebody stopped it" in alarm["text"] for alarm in lost)
     assert len({alarm["flow_run_id"] for alarm in lost}) == len(lost) and {alarm["flow_run_id"] for alarm in lost} <= set(cancelled)

@@ -62,7 +62,7 @@ class Started:
 
     def traces(self) -> list[dict[str, str]]:
         """Return the tags of the episodes that are traced so far."""
-        tracker = open_tracker(self.config)
+        tracker = open_tracker(self.config.paths, self.config.tracking)
         return [info.tags for info in tracker.find_traces(tracker.experiment_id, "tags.source = 'service'")]
 
     def child(self) -> psutil.Process:
@@ -91,7 +91,7 @@ def register(config: RunConfig, number: int, tags: dict[str, str], home: Path) -
     settings = {"peft_type": "LORA", "task_type": "CAUSAL_LM", "r": 2, "lora_alpha": 2, "target_modules": ["q_proj"]}
     (home / "adapter_config.json").write_text(json.dumps({**settings, "base_model_name_or_path": str(MODEL)}))
     made = {ADAPTER_HASH: f"h{number}", BASE_MODEL: str(MODEL), "slmsearch.base_hash": model_hash(str(MODEL)), **tags}
-    tracker = open_tracker(config)
+    tracker = open_tracker(config.paths, config.tracking)
     with tracker.run("train", f"k{number}") as run_id:
         tracker.register_adapter(run_id, home, NAME, made)
 
@@ -103,7 +103,7 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Started]:
         tags = {"slmsearch.data_digest": world.indexed.corpus_digest, "slmsearch.index_key": world.indexed.index_key}
         for number in (1, 2):
             register(world.config, number, tags, home / f"adapter-{number}")
-        promote_by_hand(world.config, "1", "the first")
+        promote_by_hand(world.config.paths, world.config.tracking, "1", "the first")
         log, begun = home / "log", time.monotonic()
         with log.open("w") as file:
             process = world.start("serve", "searcher", "--json", "--port", str(port), token=TOKEN, stdout=subprocess.PIPE, stderr=file)
@@ -185,7 +185,7 @@ def test_a_killed_model_process_fails_what_was_in_play_and_comes_back(started: S
 
 
 def test_another_champion_takes_over_and_no_question_fails(started: Started) -> None:
-    promote_by_hand(started.config, "2", "the second")
+    promote_by_hand(started.config.paths, started.config.tracking, "2", "the second")
     versions: list[str] = []
     wait_for(
         lambda: versions.append(started.ask().model_extra["slmsearch"]["version"]) or versions[-1] == f"{NAME}/2",

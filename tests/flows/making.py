@@ -41,7 +41,7 @@ def make_one(home: Path, empty_store: Path, number: int, rng: random.Random, tra
     config = RunConfig.model_validate({**recordable(config), "corpus": corpus, "policy": {"model": str(model)}})
     training.content = f"adapter {number}".encode()
     result = (train_and_eval if number % 10 == 0 else train).fn(config)
-    registry = open_run_registry(config)
+    registry = open_run_registry(config.paths, config.tracking)
     assert registry is not None
     version = registry.versions()[0]
     lineage = {name.removeprefix("slmsearch."): value for name, value in version.tags.items()}

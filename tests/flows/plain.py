@@ -41,7 +41,7 @@ def plain(task: Any) -> Plain:
 
 def record_metrics(run_id: str, _name: str, key: str, config: RunConfig) -> None:
     """Record an evaluation without its table and traces."""
-    open_tracker(config).record_metrics(run_id, load_evaluation(config.paths.evals, key).metrics)
+    open_tracker(config.paths, config.tracking).record_metrics(run_id, load_evaluation(config.paths.evals, key).metrics)
 
 
 def small_run(home: Path, empty_store: Path, **sections: dict[str, Any]) -> RunConfig:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,9 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from flows.cli.commands import bench, sandbox  # noqa: F401  commands of extensions, which the command line loads when they run
 from flows.cli.main import cli
-from flows.cli.session import SECTIONS, ops
+from flows.cli.session import ENTRY_POINTS, EXTENSIONS, SECTIONS, ops
 from tests.flows.fakes import WordEmbedder, write_corpus
 
 Invoke = Callable[..., tuple[int, str, str]]
@@ -239,6 +241,8 @@ def test_report_takes_a_run_and_says_where_it_went(invoke: Invoke, monkeypatch: 
 def test_the_help_shows_every_command_once_and_bare_names_stay(invoke: Invoke) -> None:
     shown = [name for names in SECTIONS.values() for name in names]
     assert sorted(shown) == sorted(name for name, command in cli.commands.items() if not command.hidden)
+    assert {name: cli.commands[name].get_short_help_str(60) for name in EXTENSIONS} == EXTENSIONS
+    assert {(entry.name, entry.load()) for entry in entry_points(group=ENTRY_POINTS)} == {(name, cli.commands[name]) for name in EXTENSIONS}
     code, out, _ = invoke("--help")
     assert code == 0 and len(out.splitlines()) <= 58 and all(title in out for title in SECTIONS)
     for name in ops.commands:

@@ -4,12 +4,11 @@ import json
 import random
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from flows.cli import asking
-from flows.stages.policy_choice import choose_policy, choose_searcher_policy
+from flows.stages.policy_choice import SearcherChoice, choose_policy
 from slmsearch.config import PolicyConfig, RunConfig
 from slmsearch.episodes.scripted import ScriptedSampler
 from slmsearch.errors import ModelError
@@ -156,18 +155,12 @@ def test_wrong_usage_is_one_line(invoke: Invoke, arguments: tuple[str, ...], cod
 def test_who_is_asked_without_a_champion_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     config = RunConfig(policy=PolicyConfig(model="tiny"))
-    session: Any = type("S", (), {"config": config, "say": staticmethod(said.append)})
-    monkeypatch.setattr("flows.stages.policy_choice.find_champion", lambda config: None)
-    assert choose_searcher_policy(session.config, None, session.say).name == "untrained"
+    monkeypatch.setattr("flows.stages.policy_choice.find_champion", lambda paths, tracking: None)
+    assert SearcherChoice(config, None, said.append).choose()[0].name == "untrained"
     assert "nothing was promoted yet, so the untrained tiny answers" in said[0]
-
-    def none(config: object) -> PolicyConfig:
-        raise ModelError("no champion yet")
-
-    monkeypatch.setattr("flows.stages.policy_choice.champion_policy", none)
-    with pytest.raises(ModelError):
-        choose_searcher_policy(session.config, "champion", session.say)
-    assert choose_policy(config, "retrieve-then-answer") == PolicySpec("retrieve-then-answer", None)
+    with pytest.raises(ModelError, match="no champion yet"):
+        SearcherChoice(config, "champion", said.append).choose()
+    assert choose_policy(config, "retrieve-then-answer") == (PolicySpec("retrieve-then-answer", None), None)
 
 
 def test_questions_of_a_folder_are_valid_and_can_be_evaluated_on(invoke: Invoke, folder: Path, tmp_path: Path) -> None:

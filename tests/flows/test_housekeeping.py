@@ -14,7 +14,7 @@ from filelock import FileLock
 
 from flows.cli.main import cli
 from slmsearch.artifacts.files import STAGING_PREFIX
-from slmsearch.config import RunConfig
+from slmsearch.config import RetrievalConfig, RunConfig
 from slmsearch.errors import ServiceError
 from slmsearch.evaluate.shards import shards_dir
 from slmsearch.judge.cache import FILE as VERDICTS
@@ -23,8 +23,8 @@ from slmsearch.retrieval.vectors import PARTIAL_PREFIX
 from slmsearch.retrieval.versions import current_key, is_complete
 from slmsearch.training.files import SCRATCH, scratch_of
 from tasks import housekeeping
-from tasks.housekeeping import DeletionPlan, Item, Rules, carry_out, plan
-from tasks.lineage import trace
+from tasks.housekeeping import DeletionPlan, Housekeeping, Item, Rules
+from tasks.lineage import read_tracked, trace
 from tasks.traces import Span
 from tasks.tracking import CHAMPION, open_run_registry, open_tracker
 from tests.flows.fakes import write_corpus
@@ -53,7 +53,7 @@ def made(tmp_path_factory: pytest.TempPathFactory, empty_store: Path) -> Iterato
             write_corpus(home / "corpus", rename)
             training.content = f"adapter {number}".encode()
             results.append((evaluate if number == 0 else train_and_eval).fn(config))
-        open_tracker(config).client.set_registered_model_alias(config.tracking.registered_model, CHAMPION, "1")
+        open_tracker(config.paths, config.tracking).client.set_registered_model_alias(config.tracking.registered_model, CHAMPION, "1")
         yield home, config, results
 
 
@@ -112,7 +112,7 @@ def test_what_aliases_and_current_need_stays_and_the_rest_goes(history: tuple[Ru
     (scratch / "checkpoint-3").mkdir(parents=True)
     before = files(data_dir)
 
-    planned = plan(config, RULES, LATER)
+    planned = Housekeeping(config, RULES, LATER).plan()
     assert files(data_dir) == before, "a plan changes nothing"
     assert named(planned, "trainings") == {other["lineage"]["train_key"]}
     assert named(planned, "checkpoints") == {champion["lineage"]["train_key"]}, "the other training goes as a whole"
@@ -120,33 +120,35 @@ def test_what_aliases_and_current_need_stays_and_the_rest_goes(history: tuple[Ru
     assert other["lineage"]["data_digest"] in named(planned, "corpora")
     assert {evaluated["key"], other["lineage"]["eval_key_after"]} <= named(planned, "evals")
     assert {half.name, partial.name, scratch.name} <= named(planned, "half-written")
-    assert scratch.name not in named(plan(config, RULES), "half-written"), "a training that was killed lately goes on from it"
+    assert scratch.name not in named(Housekeeping(config, RULES).plan(), "half-written"), (
+        "a training that was killed lately goes on from it"
+    )
     assert named(planned, "shards") == {shard.name}
     assert evaluated["mlflow_run_id"] in named(planned, "runs")
-    registry = open_run_registry(config)
+    registry = open_run_registry(config.paths, config.tracking)
     assert registry is not None
     makers = {version.run_id for version in registry.versions()}
     families = {run.parent for run in registry.runs() if run.id in makers} | makers
     assert not families & named(planned, "runs"), "no run behind a registered version"
 
-    gone, failed = carry_out(config, RULES, LATER)
+    gone, failed = Housekeeping(config, RULES, LATER).carry_out()
     assert failed == [] and {(item.kind, item.key) for item in gone} == {(item.kind, item.key) for item in planned.items}
     assert not shard.exists()
     assert not (half.exists() or partial.exists() or scratch.exists())
     assert not (config.paths.index / other["lineage"]["index_key"]).exists()
     artifacts = Path(config.paths.mlruns_dir) / "artifacts" / evaluated["mlflow_run_id"]
-    assert artifacts.is_dir() and not named(plan(config, RULES), "deleted runs"), "they can be restored"
-    gone, failed = carry_out(config, RULES, LATER)
+    assert artifacts.is_dir() and not named(Housekeeping(config, RULES).plan(), "deleted runs"), "they can be restored"
+    gone, failed = Housekeeping(config, RULES, LATER).carry_out()
     assert failed == [] and {item.kind for item in gone} == {"deleted runs"} and named(gone, "deleted runs") == named(planned, "runs")
-    assert not artifacts.exists() and plan(config, RULES, LATER).items == ()
+    assert not artifacts.exists() and Housekeeping(config, RULES, LATER).plan().items == ()
     for kept in (champion, current):
-        found = trace(config, kept["lineage"]["train_key"], again=True)
+        found = trace(read_tracked(config.paths, config.tracking), kept["lineage"]["train_key"], again=True)
         assert found.verified is not None and found.gaps == []
         assert {change.kind for change in found.verified.changes} <= {"source"}, "the questions were written anew for the next run"
         assert is_complete(config.paths.index / kept["lineage"]["index_key"])
     assert current_key(config.paths.index) == current["lineage"]["index_key"]
-    assert trace(config, f"{config.tracking.registered_model}@{CHAMPION}").gaps == []
-    told = trace(config, f"{config.tracking.registered_model}/2")
+    assert trace(read_tracked(config.paths, config.tracking), f"{config.tracking.registered_model}@{CHAMPION}").gaps == []
+    told = trace(read_tracked(config.paths, config.tracking), f"{config.tracking.registered_model}/2")
     assert other["lineage"]["index_key"] in {step.name[1] for step in told.up}, "the version's tags still name it"
     assert any(f"index {other['lineage']['index_key']} is named and is not stored here" in gap for gap in told.gaps)
 
@@ -156,9 +158,9 @@ def test_a_supervised_training_that_runs_keeps_its_scratch(tmp_path: Path) -> No
     scratch.mkdir()
     item = Item("half-written", scratch.name, 15.0, path=scratch)
     with FileLock(tmp_path / ".sft-x.lock"), pytest.raises(OSError):
-        housekeeping._delete(item, RunConfig())
+        housekeeping._delete(item, None, RetrievalConfig())
     assert scratch.exists()
-    housekeeping._delete(item, RunConfig())
+    housekeeping._delete(item, None, RetrievalConfig())
     assert not scratch.exists()
 
 
@@ -174,11 +176,11 @@ def test_what_every_run_adds_a_little_to_is_bounded(history: tuple[RunConfig, li
         os.utime(path, (LATER, LATER))
     cache = VerdictCache(data_dir / VERDICTS)
     cache.store([StoredVerdict("k", True, "j", "q", "[]", "a")])
-    assert not {"results", "pages", "verdicts"} & {item.kind for item in plan(config, RULES).items}
-    planned = plan(config, RULES, LATER)
+    assert not {"results", "pages", "verdicts"} & {item.kind for item in Housekeeping(config, RULES).plan().items}
+    planned = Housekeeping(config, RULES, LATER).plan()
     assert named(planned, "results") == {"1 of results"} and named(planned, "pages") == {"1 of reports", "1 of plots"}
     assert named(planned, "verdicts") == {"1 of verdicts.sqlite"}
-    _, failed = carry_out(config, RULES, LATER)
+    _, failed = Housekeeping(config, RULES, LATER).carry_out()
     assert not failed
     assert not any(path.exists() for path in old) and all(path.exists() for path in young)
     assert cache.count() == 0
@@ -186,41 +188,41 @@ def test_what_every_run_adds_a_little_to_is_bounded(history: tuple[RunConfig, li
 
 def test_what_is_young_or_was_touched_lately_stays(history: tuple[RunConfig, list[dict[str, Any]]]) -> None:
     config, (_, _, other, _) = history
-    assert plan(config, RULES).items == ()
+    assert Housekeeping(config, RULES).plan().items == ()
     place = config.paths.index / other["lineage"]["index_key"]
     month_ago = time.time() - 30 * 86_400
     os.utime(place, (month_ago, month_ago))
-    assert named(plan(config, RULES), "indexes") == set(), "old, and a run used it today"
-    assert named(plan(config, RULES, LATER), "indexes") != set()
+    assert named(Housekeeping(config, RULES).plan(), "indexes") == set(), "old, and a run used it today"
+    assert named(Housekeeping(config, RULES, LATER).plan(), "indexes") != set()
 
 
 def test_more_versions_can_be_kept(history: tuple[RunConfig, list[dict[str, Any]]]) -> None:
     config, (_, _, other, _) = history
-    assert other["lineage"]["train_key"] not in named(plan(config, Rules(kept_versions=2), LATER), "trainings")
+    assert other["lineage"]["train_key"] not in named(Housekeeping(config, Rules(kept_versions=2), LATER).plan(), "trainings")
 
 
 def test_a_live_run_keeps_everything_it_may_use(history: tuple[RunConfig, list[dict[str, Any]]]) -> None:
     config, (_, _, other, _) = history
-    tracker = open_tracker(config)
+    tracker = open_tracker(config.paths, config.tracking)
     parent = tracker.start_run("train-and-eval", "whole")
     tracker.start_run("index", other["lineage"]["index_key"], parent)
     (shards_dir(config.paths.evals, "e" * 20)).mkdir(parents=True)
-    planned = plan(config, RULES, LATER)
+    planned = Housekeeping(config, RULES, LATER).plan()
     assert other["lineage"]["index_key"] not in named(planned, "indexes")
     assert not named(planned, "shards")
 
 
 def test_traces_of_evaluations_and_trainings_in_use_stay(history: tuple[RunConfig, list[dict[str, Any]]]) -> None:
     config, (evaluated, champion, other, _) = history
-    tracker = open_tracker(config)
+    tracker = open_tracker(config.paths, config.tracking)
     root = Span("episode", "AGENT", {"question": "?"}, {"answer": "!"}, 0.0, 1.0)
     with tracker.run("traced", "key") as run_id:
         for key in (evaluated["key"], champion["lineage"]["eval_key_after"]):
             tracker.record_traces(run_id, key, [(root, {"question_id": "q"})])
         for key in (other["lineage"]["train_key"], champion["lineage"]["train_key"]):
             tracker.record_traces(run_id, key, [(root, {"question_id": "q", "step": "1", "sample": "best"})], "train_key")
-    assert len(named(plan(config, RULES, LATER), "traces")) == 2
-    carry_out(config, RULES, LATER)
+    assert len(named(Housekeeping(config, RULES, LATER).plan(), "traces")) == 2
+    Housekeeping(config, RULES, LATER).carry_out()
     left = tracker.client.search_traces(locations=[tracker.experiment_id])
     assert {trace.info.tags.get("eval_key") for trace in left} == {champion["lineage"]["eval_key_after"], None}
     assert {trace.info.tags.get("train_key") for trace in left} == {champion["lineage"]["train_key"], None}
@@ -231,7 +233,7 @@ def test_without_knowing_what_aliases_need_nothing_goes(history: tuple[RunConfig
     (Path(config.paths.mlruns_dir) / "mlflow.db").write_text("this is no database, not even a small one")
     before = files(Path(config.paths.data_dir))
     with pytest.raises(ServiceError):
-        carry_out(config, RULES, LATER)
+        Housekeeping(config, RULES, LATER).carry_out()
     assert files(Path(config.paths.data_dir)) == before
 
 
@@ -247,7 +249,7 @@ def test_what_cannot_go_is_named_and_the_rest_goes(
         remove(path, *args, **options)
 
     monkeypatch.setattr(housekeeping.shutil, "rmtree", stubborn)
-    gone, failed = carry_out(config, RULES, LATER)
+    gone, failed = Housekeeping(config, RULES, LATER).carry_out()
     assert len(failed) == 1 and failed[0].startswith(f"indexes {other['lineage']['index_key']}: ")
     assert evaluated["key"] in named(gone, "evals") and not (config.paths.evals / evaluated["key"]).exists()
 

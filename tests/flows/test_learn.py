@@ -93,8 +93,8 @@ def config(isolated_environment: Path, training: FakeTraining, empty_store: Path
 
 def test_documents_become_a_champion_and_changes_go_on_from_it(config: RunConfig, taught: Taught, training: FakeTraining) -> None:
     first = learn(config)
-    learnt, folder = first["learnt"], learnt_dir(config)
-    assert find_run(LATEST, config).id == first["mlflow_run_id"], "a run whose report can be made"
+    learnt, folder = first["learnt"], learnt_dir(config.paths, config.corpus.pages)
+    assert find_run(open_tracker(config.paths, config.tracking), LATEST).id == first["mlflow_run_id"], "a run whose report can be made"
     assert first["decision"] == "promote", first["reason"]
     assert learnt["right"]["n"] == first["n"] >= 3 and learnt["right"]["low"] < learnt["right"]["value"] <= 1
     assert learnt["questions"]["count"] > 50 and not learnt["began_with_champion"]
@@ -103,9 +103,9 @@ def test_documents_become_a_champion_and_changes_go_on_from_it(config: RunConfig
     assert taught.starts[0].sft.steps == planned["sft.steps"] == 30, "four passes over sixty demonstrations"
     assert planned["train.steps"] >= 2 and 2 * planned["train.checkpoint_steps"] >= planned["train.steps"]
     assert {"retrieve-then-answer"} == set(first["baselines"]) and {"reader", "untrained", "closed_book"} <= set(first)
-    champion = open_tracker(config).champion(f"slmsearch-{folder.name}")
+    champion = open_tracker(config.paths, config.tracking).champion(f"slmsearch-{folder.name}")
     assert champion is not None and champion["version"] == first["training"]["version"]
-    shown = render_result(first, config)
+    shown = render_result(first, config.paths, config.decision)
     assert "of pages it never trained on" in shown or "about pages it never trained on" in shown
     assert f"slmsearch ask --config {learnt['settings']}" in shown
 
@@ -126,15 +126,15 @@ def test_documents_become_a_champion_and_changes_go_on_from_it(config: RunConfig
     began = taught.starts[-1].policy
     assert began.adapter and began.model.endswith(f"sft-{first['lineage']['sft_key']}")
     assert second["lineage"]["sft_key"] != first["lineage"]["sft_key"]
-    assert open_tracker(config).champion(f"slmsearch-{folder.name}")["version"] == second["training"]["version"]  # type: ignore[index]
+    assert open_tracker(config.paths, config.tracking).champion(f"slmsearch-{folder.name}")["version"] == second["training"]["version"]  # type: ignore[index]
     third = learn(config)
     assert third["lineage"]["train_key"] == second["lineage"]["train_key"], "the same documents begin with the same champion"
 
 
 def test_two_do_not_learn_from_the_same_pages_at_once(config: RunConfig, taught: Taught) -> None:
-    lock = learnt_dir(config) / ".lock"
+    lock = learnt_dir(config.paths, config.corpus.pages) / ".lock"
     hold = f"from filelock import FileLock; lock = FileLock({str(lock)!r}); lock.acquire(); print(flush=True); input()"
-    learnt_dir(config).mkdir(parents=True)
+    learnt_dir(config.paths, config.corpus.pages).mkdir(parents=True)
     other = subprocess.Popen([sys.executable, "-c", hold], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
         assert other.stdout is not None and other.stdout.readline()
@@ -144,13 +144,13 @@ def test_two_do_not_learn_from_the_same_pages_at_once(config: RunConfig, taught:
     finally:
         other.kill()
         other.communicate()
-    with held(config):
+    with held(lock.parent, config.corpus.pages):
         pass
 
 
 def test_what_people_corrected_is_trained_on(config: RunConfig, taught: Taught) -> None:
     first = learn(config)
-    rows = [json.loads(line) for line in (learnt_dir(config) / "questions.jsonl").read_text().splitlines()]
+    rows = [json.loads(line) for line in (learnt_dir(config.paths, config.corpus.pages) / "questions.jsonl").read_text().splitlines()]
     page = next(row["page_ids"][0] for row in rows if row["split"] == "test")
     name = next(row["question"] for row in rows if row["page_ids"] == [page])
     number = int("".join(filter(str.isdigit, page.rpartition("town")[2])))
@@ -161,15 +161,15 @@ def test_what_people_corrected_is_trained_on(config: RunConfig, taught: Taught) 
     second = learn(config)
     assert sorted(second["learnt"]["questions"]["corrections"].values()) == [1, 1]
     assert second["learnt"]["questions"]["left_test"] > 0
-    states = json.loads((learnt_dir(config) / "corrections.json").read_text())
+    states = json.loads((learnt_dir(config.paths, config.corpus.pages) / "corrections.json").read_text())
     assert sorted(states.values()) == ["accepted", "answer in no section that the question finds"]
-    assert "corrections       1 accepted" in render_result(second, config)
+    assert "corrections       1 accepted" in render_result(second, config.paths, config.decision)
     assert second["n"] < first["n"] or second["learnt"]["planned"]["evaluate.limit"] < first["learnt"]["planned"]["evaluate.limit"]
 
 
 def test_own_questions_are_taken_as_they_are(config: RunConfig, taught: Taught, isolated_environment: Path) -> None:
     learn(config)
-    rows = (learnt_dir(config) / "questions.jsonl").read_text().splitlines()
+    rows = (learnt_dir(config.paths, config.corpus.pages) / "questions.jsonl").read_text().splitlines()
     own = isolated_environment / "own.jsonl"
     own.write_text("\n".join(rows[::2]) + "\n")
     assert learn(config.changed({"corpus.questions": str(own)}))["learnt"]["questions"]["count"] == len(rows[::2])

@@ -41,9 +41,9 @@ def keys(lineage: Lineage, kind: str) -> set[str]:
 
 
 def test_from_each_of_twenty_adapters_every_input_is_recovered(history: list[Made]) -> None:
-    tracked = read_tracked(history[0].config)
+    tracked = read_tracked(history[0].config.paths, history[0].config.tracking)
     for made in history:
-        found = trace(made.config, str(made.adapter), tracked=tracked)
+        found = trace(tracked, str(made.adapter))
         assert found.name[0] == "adapter"
         assert keys(found, "corpus") == {made.lineage["data_digest"]}
         assert keys(found, "index") == {made.lineage["index_key"]}
@@ -64,13 +64,13 @@ def test_from_each_of_twenty_adapters_every_input_is_recovered(history: list[Mad
 def test_every_way_of_naming_leads_to_the_same_chain(history: list[Made]) -> None:
     made = history[0]
     name, _, number = made.version.partition("/")
-    open_tracker(made.config).client.set_registered_model_alias(name, CHAMPION, number)
-    tracked = read_tracked(made.config)
+    open_tracker(made.config.paths, made.config.tracking).client.set_registered_model_alias(name, CHAMPION, number)
+    tracked = read_tracked(made.config.paths, made.config.tracking)
     for target in (made.version, f"models:/{name}@{CHAMPION}", f"models:/{name}/{number}", f"{name}@{CHAMPION}"):
         assert resolve(tracked, target) == ("version", made.version)
     assert resolve(tracked, made.lineage["adapter_hash"][:12])[0] == "adapter"
     assert resolve(tracked, made.lineage["index_key"][:9]) == ("index", made.lineage["index_key"])
-    run = trace(made.config, made.result["mlflow_run_id"][:10], tracked=tracked)
+    run = trace(tracked, made.result["mlflow_run_id"][:10])
     assert run.name == ("run", made.result["mlflow_run_id"])
     assert made.lineage["train_key"] in keys(run, "training")
     assert {"version", "eval"} <= {step.name[0] for step in run.up}
@@ -78,7 +78,7 @@ def test_every_way_of_naming_leads_to_the_same_chain(history: list[Made]) -> Non
 
 def test_downward_from_an_index_are_all_that_stand_on_it(history: list[Made]) -> None:
     key = history[3].lineage["index_key"]
-    below = {step.name for step in trace(history[3].config, key).down}
+    below = {step.name for step in trace(read_tracked(history[3].config.paths, history[3].config.tracking), key).down}
     for made in history:
         stands = made.lineage["index_key"] == key
         assert (("version", made.version) in below) == stands
@@ -90,14 +90,14 @@ def test_downward_from_an_index_are_all_that_stand_on_it(history: list[Made]) ->
 
 def test_an_evaluation_after_training_stands_on_the_adapter(history: list[Made]) -> None:
     made = history[0]
-    found = trace(made.config, made.result["lineage"]["eval_key_after"])
+    found = trace(read_tracked(made.config.paths, made.config.tracking), made.result["lineage"]["eval_key_after"])
     assert made.lineage["train_key"] in keys(found, "training")
     for target in (str(made.adapter), made.version):
-        assert ("eval", found.name[1]) in {step.name for step in trace(made.config, target).down}
+        assert ("eval", found.name[1]) in {step.name for step in trace(read_tracked(made.config.paths, made.config.tracking), target).down}
 
 
 def test_untouched_everything_is_as_recorded(history: list[Made]) -> None:
-    found = trace(history[0].config, history[0].version, again=True)
+    found = trace(read_tracked(history[0].config.paths, history[0].config.tracking), history[0].version, again=True)
     assert found.verified is not None
     assert found.verified.changes == () and found.verified.unchecked == ()
     assert {text.split()[0] for text in found.verified.checked} == {"source", "corpus", "index", "model", "eval", "training", "adapter"}
@@ -146,7 +146,7 @@ PLACES: dict[str, tuple[Callable[[Made], Path], str]] = {
 
 @pytest.fixture(scope="module")
 def records(history: list[Made]) -> Tracked:
-    return read_tracked(history[0].config)
+    return read_tracked(history[0].config.paths, history[0].config.tracking)
 
 
 @pytest.fixture
@@ -166,7 +166,7 @@ def test_one_changed_byte_is_named(history: list[Made], kind: str, unchanged_rec
         for _ in range(3):
             path.write_bytes(before)
             flip(path, rng)
-            verified = trace(made.config, made.version, again=True).verified
+            verified = trace(read_tracked(made.config.paths, made.config.tracking), made.version, again=True).verified
             assert verified is not None
             hits = [change for change in verified.changes if named in change.what or change.kind == named]
             assert hits, f"nothing named: {[change.describe() for change in verified.changes]}"
@@ -181,7 +181,7 @@ def test_a_changed_manifest_is_named(history: list[Made]) -> None:
         before = manifest.read_text()
         manifest.write_text(before.replace('"pages": 30', '"pages": 31'))
         try:
-            verified = trace(made.config, made.version, again=True).verified
+            verified = trace(read_tracked(made.config.paths, made.config.tracking), made.version, again=True).verified
             assert verified is not None and [change.what for change in verified.changes] == ["manifest.json"]
         finally:
             manifest.write_text(before)
@@ -197,7 +197,7 @@ def test_other_vectors_in_chroma_are_named(history: list[Made]) -> None:
     for path, content in before.items():
         path.write_bytes(content.replace(vector, other))
     try:
-        verified = trace(made.config, made.version, again=True).verified
+        verified = trace(read_tracked(made.config.paths, made.config.tracking), made.version, again=True).verified
         assert verified is not None
         assert [change.what for change in verified.changes] == ["chroma"]
     finally:
@@ -207,13 +207,13 @@ def test_other_vectors_in_chroma_are_named(history: list[Made]) -> None:
 
 def test_a_changed_registered_copy_is_named(history: list[Made]) -> None:
     made = history[0]
-    registry = open_run_registry(made.config)
+    registry = open_run_registry(made.config.paths, made.config.tracking)
     assert registry is not None
     copy = registry.fetch_adapter(*made.version.split("/")) / "adapter_model.safetensors"
     before = copy.read_bytes()
     flip(copy, random.Random(1))
     try:
-        verified = trace(made.config, made.version, again=True).verified
+        verified = trace(read_tracked(made.config.paths, made.config.tracking), made.version, again=True).verified
         assert verified is not None
         assert [change.what for change in verified.changes] == ["registered copy"]
     finally:
@@ -221,11 +221,11 @@ def test_a_changed_registered_copy_is_named(history: list[Made]) -> None:
 
 
 def test_copies_of_the_record_that_disagree_are_named(history: list[Made]) -> None:
-    made, client = history[0], open_tracker(history[0].config).client
+    made, client = history[0], open_tracker(history[0].config.paths, history[0].config.tracking).client
     name, _, number = made.version.partition("/")
     client.set_model_version_tag(name, number, "slmsearch.eval_key_before", "0" * 20)
     try:
-        found = trace(made.config, made.version, again=True)
+        found = trace(read_tracked(made.config.paths, made.config.tracking), made.version, again=True)
         assert found.verified is not None
         assert any(change.what == "tags" and "eval_key_before" in change.how for change in found.verified.changes)
         assert any("0" * 20 in gap for gap in found.gaps)
@@ -239,7 +239,7 @@ def test_what_is_gone_is_said_and_not_guessed(history: list[Made]) -> None:
     away = place.with_name("away")
     place.rename(away)
     try:
-        found = trace(made.config, made.version)
+        found = trace(read_tracked(made.config.paths, made.config.tracking), made.version)
         assert f"training {made.lineage['train_key']} is named and is not stored here: pruned, moved, or made elsewhere" in found.gaps
         assert keys(found, "index") == {made.lineage["index_key"]}, "the version's tags still say so"
     finally:
@@ -247,11 +247,11 @@ def test_what_is_gone_is_said_and_not_guessed(history: list[Made]) -> None:
 
 
 def test_a_version_of_old_says_what_it_does_not_know(history: list[Made], tmp_path: Path) -> None:
-    made, tracker = history[0], open_tracker(history[0].config)
+    made, tracker = history[0], open_tracker(history[0].config.paths, history[0].config.tracking)
     (tmp_path / "adapter_model.safetensors").write_bytes(b"old")
     with tracker.run("train", "old") as run_id:
         tracker.register_adapter(run_id, tmp_path, "old", {"slmsearch.adapter_hash": "f" * 64})
-    found = trace(made.config, "old/1", again=True)
+    found = trace(read_tracked(made.config.paths, made.config.tracking), "old/1", again=True)
     assert [gap for gap in found.gaps if "it carries no tag slmsearch.train_key" in gap]
     assert [gap for gap in found.gaps if "it carries no tag slmsearch.data_digest" in gap]
 
@@ -259,9 +259,9 @@ def test_a_version_of_old_says_what_it_does_not_know(history: list[Made], tmp_pa
 def test_a_name_of_nothing_and_of_too_much_are_one_line(history: list[Made]) -> None:
     config = history[0].config
     with pytest.raises(ConfigError, match="names nothing known here; give an adapter's directory"):
-        trace(config, "no-such-model/7")
+        trace(read_tracked(config.paths, config.tracking), "no-such-model/7")
     with pytest.raises(ConfigError, match="names nothing"):
-        trace(config, "zz")
+        trace(read_tracked(config.paths, config.tracking), "zz")
 
 
 def test_the_command_prints_the_chain_and_fails_on_a_change(

@@ -143,15 +143,15 @@ def test_a_quiet_series_is_green_and_a_fall_is_told_with_what_changed(
         assert [(c["part"], c["name"], c["now"]) for c in told["changes"][name]] == [("packages", "torch", "9.9")]
     assert "packages torch" in told["text"] and "regressed" in told["text"]
     assert [event for event, _ in events[2:]] == [ENDED, REGRESSED] and events[-1][1]["falls"] == told["falls"]
-    (latest, *_), odd = load_nights(nights_dir(config))
+    (latest, *_), odd = load_nights(nights_dir(config.paths, config.tracking))
     assert (latest.state, latest.alarm, odd) == ("regressed", "sent", [])
     assert "secret" not in json.dumps(third)
 
     fourth = play(config, 3, monkeypatch)
     assert fourth["state"] == "regressed" and fourth["night"]["against"]["last_green"] == second["night"]["night"], "red is no reference"
     with pytest.raises(EvaluationError, match="green already"):
-        accept_night(config, first["night"]["night"], "why", "me")
-    accept_night(config, fourth["night"]["night"], "the questions were wrong", "me")
+        accept_night(nights_dir(config.paths, config.tracking), first["night"]["night"], "why", "me")
+    accept_night(nights_dir(config.paths, config.tracking), fourth["night"]["night"], "the questions were wrong", "me")
     fifth = play(config, 4, monkeypatch)
     assert fifth["night"]["against"]["last_green"] == fourth["night"]["night"]
     assert fifth["state"] == "green" and any("was accepted since the promotion" in note for note in fifth["night"]["notes"])
@@ -161,7 +161,7 @@ def test_a_quiet_series_is_green_and_a_fall_is_told_with_what_changed(
 
 def test_a_night_again_is_the_same_night(config: RunConfig, events: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     first, again = (play(config, 0, monkeypatch) for _ in range(2))
-    assert first["night"]["fixed"] == again["night"]["fixed"] and len(load_nights(nights_dir(config))[0]) == 1
+    assert first["night"]["fixed"] == again["night"]["fixed"] and len(load_nights(nights_dir(config.paths, config.tracking))[0]) == 1
     evaluated = set(path.name for path in config.paths.evals.iterdir())
     other_packages(monkeypatch)
     changed = play(config, 0, monkeypatch)
@@ -219,7 +219,7 @@ def test_a_webhook_that_is_down_does_not_end_the_night(
 def test_nights_are_listed_and_accepted_by_a_command(config: RunConfig, events: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     break_the_champion(monkeypatch)
     night = play(config, 0, monkeypatch)["night"]["night"]
-    (nights_dir(config) / "odd.json").write_text("{}")
+    (nights_dir(config.paths, config.tracking) / "odd.json").write_text("{}")
     where = [f"--paths.mlruns_dir={config.paths.mlruns_dir}", f"--paths.data_dir={config.paths.data_dir}"]
     listed = CliRunner().invoke(cli, ["nights", *where])
     assert listed.exit_code == 0 and night in listed.output and "regressed" in listed.output and "odd.json is no record" in listed.output
@@ -227,7 +227,7 @@ def test_nights_are_listed_and_accepted_by_a_command(config: RunConfig, events: 
     assert CliRunner().invoke(cli, ["nights", "--accept", "1999", "--reason", "x", *where]).exit_code == 3
     accepted = CliRunner().invoke(cli, ["nights", "--accept", night, "--reason", "known", *where])
     assert accepted.exit_code == 0, accepted.output
-    assert load_nights(nights_dir(config))[0][0].accepted["reason"] == "known"
+    assert load_nights(nights_dir(config.paths, config.tracking))[0][0].accepted["reason"] == "known"
 
 
 # Two trainings that end together
@@ -238,9 +238,9 @@ def test_a_decision_about_a_champion_that_is_no_longer_one_is_taken_again(
 ) -> None:
     from flows.stages import promotion
 
-    tracker, model, compared = open_tracker(config), config.tracking.registered_model, list[str]()
+    tracker, model, compared = open_tracker(config.paths, config.tracking), config.tracking.registered_model, list[str]()
 
-    def another_is_faster(run: Any, data: Any, after: Any, version: str) -> str:
+    def another_is_faster(*_: object) -> str:
         compared.append(str((tracker.champion(model) or {})["version"]))
         if len(compared) == 1:  # while this one is compared with champion 1
             made = tracker.client.get_model_version(model, "1")
@@ -261,13 +261,13 @@ def test_a_decision_about_a_champion_that_is_no_longer_one_is_taken_again(
 def test_a_gate_that_cannot_decide_holds(config: RunConfig, training: FakeTraining, monkeypatch: pytest.MonkeyPatch) -> None:
     from flows.stages import promotion
 
-    def gone(_: RunConfig) -> Any:
+    def gone(*_: object) -> Any:
         raise ModelError("its adapter cannot be read")
 
-    monkeypatch.setattr(promotion, "champion_policy", gone)
+    monkeypatch.setattr(promotion.Champion, "policy", gone)
     training.content = b"another adapter"
     summary = train_and_eval.fn(config.model_copy(update={"train": config.train.model_copy(update={"seed": 1})}))
     assert summary["decision"] == "hold" and "cannot be compared with: its adapter cannot be read" in summary["reason"]
-    champion = open_tracker(config).champion(config.tracking.registered_model)
+    champion = open_tracker(config.paths, config.tracking).champion(config.tracking.registered_model)
     assert champion is not None and champion["version"] == "1"
     assert champion["slmsearch.promotion_eval_key"]

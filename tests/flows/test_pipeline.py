@@ -29,7 +29,7 @@ from slmsearch.training.reports import Collapse
 from tasks import record
 from tasks.corpus_data import ValidationFailed
 from tasks.nights import nights_dir
-from tasks.promotion import champion_policy
+from tasks.promotion import find_champion
 from tasks.tracking import Tracker, open_tracker
 from tests.flows.fakes import STEPS_TRAINED, FakeTraining, make_config, replace_heavy_parts, write_corpus
 from tests.judge_server import Behaviour, JudgeServer
@@ -72,7 +72,7 @@ def run_states(flow: Callable[..., Any], config: RunConfig) -> dict[str, str]:
 
 def mlflow_runs(config: RunConfig) -> dict[str, list[Any]]:
     """Stage -> runs, the newest first."""
-    tracker = open_tracker(config)
+    tracker = open_tracker(config.paths, config.tracking)
     found: dict[str, list[Any]] = {}
     for run in tracker.client.search_runs([tracker.experiment_id], order_by=["attributes.start_time DESC"]):
         found.setdefault(run.data.tags["slmsearch.stage"], []).append(run)
@@ -97,7 +97,7 @@ def test_train_and_eval_leaves_everything_where_people_and_machines_look(config:
     assert set(summary["baselines"]) == {"random"}
     assert {"validate", "index", "evaluate-before", "train", "evaluate-after", "compare"} <= set(summary["seconds"])
 
-    runs, tracker = mlflow_runs(config), open_tracker(config)
+    runs, tracker = mlflow_runs(config), open_tracker(config.paths, config.tracking)
     parent = runs["train-and-eval"][0]
     assert parent.info.run_id == summary["mlflow_run_id"]
     assert parent.info.run_name == f"train-and-eval {parent.data.tags['prefect.flow_run_name']}"
@@ -153,16 +153,20 @@ def test_a_run_on_real_pages_is_shown_beside_reading_and_remembering(config: Run
     summary = train_and_eval(config.changed({"sft.start": "gold"}))
     assert summary["decision"] == "promote", "the start with its adapter is better than the model as it came"
     assert summary["n"] > 3
-    assert "after - closed_book" in render_result(summary, config), "policies on fewer questions are compared on these"
+    assert "after - closed_book" in render_result(summary, config.paths, config.decision), (
+        "policies on fewer questions are compared on these"
+    )
     assert json.loads((Path(config.paths.mlruns_dir) / "latest-real.json").read_text()) == summary
     for name in ("untrained", "closed_book", "reader", "start", "sft_continued", "after"):
         assert {"answer/typed_match", "answer/exact_match", "answer/f1", "episode/tool_calls"} <= set(summary[name]), name
     for name in ("difference", "difference_sft", "difference_reader"):
         assert set(summary[name]) == {"mean", "low", "high", "p"}
     start = config.paths.training / f"sft-{summary['lineage']['sft_key']}"
-    assert champion_policy(config).model == str(start), "the champion plays on the start that it was trained on"
+    champion = find_champion(config.paths, config.tracking)
+    assert champion is not None
+    assert champion.policy(config.policy).model == str(start), "the champion plays on the start that it was trained on"
     with pytest.raises(ModelError, match="was trained on"):
-        champion_policy(config.changed({"policy.model": str(start.parent)}))
+        champion.policy(config.policy.changed({"model": str(start.parent)}))
     runs = mlflow_runs(config)
     assert {"train-sft", "train-reader", "evaluate-reader", "compare-reader", "evaluate-base", "evaluate-closed-book"} <= set(runs)
     assert runs["train-reader"][0].data.params["control.seconds"] == "1.5", "as long as GRPO"
@@ -224,7 +228,7 @@ def test_a_critical_finding_stops_before_anything_expensive(isolated_environment
     assert training.calls == 0
     assert not (Path(config.paths.data_dir) / "index").exists()
     assert not (Path(config.paths.mlruns_dir) / "latest.json").exists()
-    runs, tracker = mlflow_runs(config), open_tracker(config)
+    runs, tracker = mlflow_runs(config), open_tracker(config.paths, config.tracking)
     assert {stage: run[0].info.status for stage, run in runs.items()} == {"train-and-eval": "FAILED", "validate": "FAILED"}
     folder = tracker.client.list_artifacts(runs["validate"][0].info.run_id, "validation")
     table = tracker.client.load_table(tracker.experiment_id, folder[0].path, [runs["validate"][0].info.run_id])
@@ -245,7 +249,7 @@ def test_an_interrupted_training_goes_on_in_the_same_runs(
     assert broken["train-and-eval"][0].info.status == broken["train"][0].info.status == status
 
     train_and_eval(small)
-    whole, tracker = mlflow_runs(small), open_tracker(small)
+    whole, tracker = mlflow_runs(small), open_tracker(small.paths, small.tracking)
     for stage in ("train-and-eval", "train"):
         assert [run.info.run_id for run in whole[stage]] == [broken[stage][0].info.run_id]
         assert whole[stage][0].info.status == "FINISHED"
@@ -275,7 +279,7 @@ def test_what_a_training_took_of_a_card_is_recorded_and_shown(small: RunConfig, 
         "train.card.update.reserved_gib": "3.0",
         "train.card.update.busy_frac": "0.75",
     }
-    assert "update 75 % busy, 2.5 GiB" in render_summary(summary, small)
+    assert "update 75 % busy, 2.5 GiB" in render_summary(summary, small.paths, small.decision)
 
 
 def test_a_worse_adapter_does_not_replace_the_champion(small: RunConfig, training: FakeTraining, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -286,7 +290,7 @@ def test_a_worse_adapter_does_not_replace_the_champion(small: RunConfig, trainin
     summary = train_and_eval(other)
     assert summary["decision"] == "hold"
     assert "champion" in summary["reason"]
-    champion = open_tracker(small).champion(small.tracking.registered_model)
+    champion = open_tracker(small.paths, small.tracking).champion(small.tracking.registered_model)
     assert champion is not None
     assert champion["version"] == "1"
 
@@ -310,7 +314,7 @@ def test_a_night_is_played_anew_and_ends_as_a_flow_run_with_its_record(small: Ru
     assert (states["evaluate-random"], states["judge-night"]) == ("Completed", "Completed"), "not looked up"
     assert result["state"] == "green" and result["night"]["fixed"]["eval_key"] != known["key"]
     assert current_key(small.paths.index) == reindexed, "a fresh world's index is current for nobody"
-    assert {path.stem for path in nights_dir(small).iterdir()} == {result["night"]["night"]}
+    assert {path.stem for path in nights_dir(small.paths, small.tracking).iterdir()} == {result["night"]["night"]}
     assert [a.key for a in shown_artifacts(result["flow_run_id"]) if a.key == "night"] == ["night"]
     run = mlflow_runs(small)["nightly"][0]
     assert run.info.status == "FINISHED" and run.data.tags["slmsearch.state"] == "green"
@@ -371,4 +375,4 @@ def test_training_takes_only_a_judge_that_has_passed_and_its_run_says_how(
         train(small)
     (run,) = [run for run in mlflow_runs(small)["train"] if "mlflow.parentRunId" in run.data.tags]
     assert "passed on" in run.data.tags["slmsearch.judge"]
-    assert "judge.json" in {item.path for item in open_tracker(small).client.list_artifacts(run.info.run_id)}
+    assert "judge.json" in {item.path for item in open_tracker(small.paths, small.tracking).client.list_artifacts(run.info.run_id)}

@@ -15,7 +15,7 @@ def test_colours_are_the_commands_alone(monkeypatch: pytest.MonkeyPatch, colour:
         return [Check("mask", True, "", "")]
 
     monkeypatch.setattr("slmsearch.training.preflight.preflight_here", checked)
-    monkeypatch.setattr("flows.runtime.fetching.require_policy", lambda config: config)
+    monkeypatch.setattr("flows.runtime.fetching.require_policy", lambda policy, paths: None)
     done = CliRunner().invoke(cli, ["preflight"], color=colour)
     assert done.exit_code == 0, done.output
     assert "as ⟨U+001B⟩[2Jit should be" in done.stderr and "a⟨U+001B⟩[31mb" in done.stderr

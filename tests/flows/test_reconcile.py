@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -31,8 +31,9 @@ from slmsearch.config import RunConfig
 from slmsearch.training.files import CHECKPOINTS, seal_checkpoint
 from tasks import owners
 from tasks.owners import RUN_VARIABLE
-from tasks.reconcile import OWNED_AT, Fixed, label_flow_run, reconcile
-from tasks.tracking import ENDED, FLOW_RUN, OWNER, Tracker, open_tracker
+from tasks.reconcile import OWNED_AT, Fixed, label_flow_run
+from tasks.reconcile import reconcile as end_dead_runs
+from tasks.tracking import ENDED, FLOW_RUN, OWNER, Tracker, open_run_registry, open_tracker
 from tests.flows.doctor.test_checks import SOUND, with_api
 
 pytestmark = pytest.mark.usefixtures("prefect_harness")
@@ -56,6 +57,11 @@ def config(tmp_path: Path, empty_store: Path) -> RunConfig:
     (tmp_path / "mlruns").mkdir()
     shutil.copy(empty_store, tmp_path / "mlruns" / "mlflow.db")
     return RunConfig.model_validate({"paths": {"data_dir": str(tmp_path / "data"), "mlruns_dir": str(tmp_path / "mlruns")}})
+
+
+def reconcile(config: RunConfig, client: SyncPrefectClient, workers: Collection[str] = ()) -> list[Fixed]:
+    registry = open_run_registry(config.paths, config.tracking)
+    return end_dead_runs(registry, config.paths.training, client, POOL, workers)
 
 
 def make_run(client: SyncPrefectClient, state: State[Any], owner: str | None = None, later_s: float = 0.0) -> FlowRun:
@@ -91,28 +97,28 @@ def test_a_flow_run_ends_when_its_process_is_gone_and_only_then(config: RunConfi
     mine, far, foreign = make_run(client, Running()), make_run(client, Running(), ELSEWHERE), make_run(client, Running())
     label_flow_run(client, str(mine.id))
     waiting = make_run(client, Pending(), ELSEWHERE)
-    fixed = reconcile(config, client, POOL)
+    fixed = reconcile(config, client)
     assert (state_of(client, dead).name, state_of(client, stopped).name) == ("Crashed", "Cancelled")
     assert "is gone; running the same again goes on" in str(state_of(client, dead).message)
     assert len(of(fixed, dead)) == len(of(fixed, stopped)) == 1
     assert [state_of(client, run).name for run in (mine, far, foreign, waiting)] == ["Running", "Running", "Running", "Pending"]
-    assert not [item for item in reconcile(config, client, POOL) if item.kind == "flow run"], "the second time nothing is left to do"
+    assert not [item for item in reconcile(config, client) if item.kind == "flow run"], "the second time nothing is left to do"
 
 
 def test_a_flow_run_that_is_tried_again_does_not_end_with_its_last_attempt(config: RunConfig, client: SyncPrefectClient) -> None:
     pending, running = make_run(client, Pending(), GONE), make_run(client, Running(), GONE, later_s=-60)
-    reconcile(config, client, POOL)
+    reconcile(config, client)
     assert (state_of(client, pending).name, state_of(client, running).name) == ("Pending", "Running")
 
 
 def test_what_was_training_says_where_it_can_be_resumed(config: RunConfig, client: SyncPrefectClient) -> None:
-    run, tracker = make_run(client, Running(), GONE), open_tracker(config)
+    run, tracker = make_run(client, Running(), GONE), open_tracker(config.paths, config.tracking)
     tracked = tracker.start_run("train", "some-key", tags={FLOW_RUN: str(run.id)})
     tracker.set_tags(tracked, {OWNER: GONE})
     checkpoint = config.paths.training / "some-key" / CHECKPOINTS / "checkpoint-7"
     checkpoint.mkdir(parents=True)
     seal_checkpoint(checkpoint, 7)
-    reconcile(config, client, POOL)
+    reconcile(config, client)
     assert "resumable at step 7 by running the same again" in str(state_of(client, run).message)
     assert ended(tracker, tracked)[0] == "KILLED" and "is gone" in ended(tracker, tracked)[1]
 
@@ -121,7 +127,7 @@ def test_elsewhere_silence_decides(config: RunConfig, client: SyncPrefectClient,
     run, waiting = make_run(client, Running(), ELSEWHERE), make_run(client, Pending(), ELSEWHERE)
     monkeypatch.setattr("tasks.reconcile.BEATS", 0)
     monkeypatch.setattr("tasks.reconcile.UNBEGUN_S", 0)
-    reconcile(config, client, POOL)
+    reconcile(config, client)
     assert "process 1 on another-host has sent no heartbeat for" in str(state_of(client, run).message)
     assert "it had not begun after" in str(state_of(client, waiting).message)
 
@@ -153,12 +159,12 @@ def test_what_a_worker_of_this_machine_never_began_is_over(
         take(client, foreign, 2**22 - 3, "w-2")
         client.update_flow_run(unknown.id, infrastructure_pid=str(2**22 - 3))
         runs = (gone, begun, reused, foreign, unknown)
-        reconcile(config, client, POOL, ["W 1"])
+        reconcile(config, client, ["W 1"])
         assert {state_of(client, run).name for run in runs} == {"Pending"}, "too soon: it may be tried again and name a process of before"
         monkeypatch.setattr("tasks.reconcile.UNBEGUN_HERE_S", 0)
-        reconcile(config, client, POOL)
+        reconcile(config, client)
         assert {state_of(client, run).name for run in runs} == {"Pending"}, "a process elsewhere cannot be looked up here"
-        reconcile(config, client, POOL, ["W 1"])
+        reconcile(config, client, ["W 1"])
         assert [state_of(client, run).name for run in runs] == ["Crashed", "Pending", "Crashed", "Pending", "Pending"]
         assert process.stdin is not None
         process.stdin.close()
@@ -167,24 +173,24 @@ def test_what_a_worker_of_this_machine_never_began_is_over(
 def test_an_mlflow_run_ends_with_its_process_or_its_flow_run(
     config: RunConfig, client: SyncPrefectClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tracker = open_tracker(config)
+    tracker = open_tracker(config.paths, config.tracking)
     failed, done = make_run(client, Failed(message="no model")), make_run(client, Completed())
     running = make_run(client, Running(), ELSEWHERE)
     mine, gone, unknown = track(tracker, owners.owner_tag(), failed.id), track(tracker, GONE), track(tracker, ELSEWHERE, uuid4())
     lost, odd, live = (track(tracker, ELSEWHERE, run.id) for run in (failed, done, running))
-    reconcile(config, client, POOL)
+    reconcile(config, client)
     assert ended(tracker, mine) == ("RUNNING", ""), "a living process ends its own run"
     assert ended(tracker, live)[0] == ended(tracker, unknown)[0] == "RUNNING"
     assert ended(tracker, gone) == ("KILLED", f"{owners.describe_owner(GONE)} is gone")
     assert ended(tracker, lost) == ("FAILED", "its flow run ended as Failed: no model")
     assert ended(tracker, odd)[0] == "KILLED"
     monkeypatch.setattr("tasks.reconcile.UNKNOWN_S", -1)
-    reconcile(config, client, POOL)
+    reconcile(config, client)
     assert ended(tracker, unknown) == ("KILLED", "Prefect does not know its flow run")
 
 
 def test_a_run_gone_on_with_no_longer_says_why_it_ended(config: RunConfig) -> None:
-    tracker = open_tracker(config)
+    tracker = open_tracker(config.paths, config.tracking)
     with pytest.raises(ValueError), tracker.run("train", "key") as first:
         raise ValueError("no disk")
     assert ended(tracker, first) == ("FAILED", "ValueError: no disk")
@@ -221,7 +227,7 @@ def test_an_owner_of_another_boot_or_container_is_gone_but_cannot_be_looked_up()
 def test_a_clock_that_is_set_makes_no_living_process_dead(
     config: RunConfig, client: SyncPrefectClient, monkeypatch: pytest.MonkeyPatch, jump_s: float
 ) -> None:
-    mine, dead, tracker = make_run(client, Running()), make_run(client, Running(), GONE), open_tracker(config)
+    mine, dead, tracker = make_run(client, Running()), make_run(client, Running(), GONE), open_tracker(config.paths, config.tracking)
     label_flow_run(client, str(mine.id))
     tracked, owner, began = track(tracker, owners.owner_tag(), mine.id), owners.owner_tag(), psutil.Process().create_time()
     # The kernel counts the starts of processes from the boot, so a clock that is set moves the time of the boot.
@@ -230,6 +236,6 @@ def test_a_clock_that_is_set_makes_no_living_process_dead(
     monkeypatch.setattr("tasks.reconcile.now", lambda zone: now(zone) + timedelta(seconds=jump_s))
     assert psutil.Process().create_time() == began + jump_s, "the jump is seen as psutil sees one"
     assert not owners.is_orphan(owner) and owners.process_of(owner) is not None
-    reconcile(config, client, POOL)
+    reconcile(config, client)
     assert [state_of(client, run).name for run in (mine, dead)] == ["Running", "Crashed"]
     assert ended(tracker, tracked) == ("RUNNING", "")

@@ -10,7 +10,7 @@ from prefect.exceptions import TerminationSignal
 
 from flows.runtime.links import where_to_look
 from flows.stages import summary as reporting
-from slmsearch.config import RunConfig
+from slmsearch.config import PathsConfig, RunConfig, TrackingConfig
 
 
 @pytest.mark.usefixtures("prefect_harness")
@@ -39,7 +39,7 @@ def test_a_report_that_fails_is_a_warning_and_costs_the_run_nothing(
     said = "ZeroDivisionError: nobody thought of this; make it again with `slmsearch report latest`"
     assert summary["warnings"] == [f"tables and figures: {said}", f"report page: {said}"]
     assert recorded == [summary], "MLflow has the warnings too"
-    assert f"warning  report page: {said}" in where_to_look(RunConfig(), summary)
+    assert f"warning  report page: {said}" in where_to_look(PathsConfig(), TrackingConfig(), summary)
     assert "report page: ZeroDivisionError" in caplog.text
 
 

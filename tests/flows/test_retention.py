@@ -41,7 +41,7 @@ def history(tmp_path_factory: pytest.TempPathFactory, empty_store: Path) -> Iter
             training.content = f"adapter {number}".encode()
             runs.append(run_on(home, empty_store, number))
         config = small_run(home, empty_store)
-        open_tracker(config).client.set_registered_model_alias(config.tracking.registered_model, CHAMPION, "1")
+        open_tracker(config.paths, config.tracking).client.set_registered_model_alias(config.tracking.registered_model, CHAMPION, "1")
         yield config, runs
 
 
@@ -80,7 +80,7 @@ def test_the_current_index_is_in_use_with_its_pages(history: tuple[RunConfig, li
 
 def test_what_a_live_run_touches_is_in_use(history: tuple[RunConfig, list[dict[str, Any]]], tmp_path: Path) -> None:
     config, runs = history
-    tracker = open_tracker(config)
+    tracker = open_tracker(config.paths, config.tracking)
     parent = tracker.start_run("train-and-eval", "whole")
     finished = tracker.start_run("index", runs[1]["lineage"]["index_key"], parent)
     tracker.end_run(finished, "FINISHED")

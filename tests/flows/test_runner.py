@@ -67,13 +67,13 @@ def test_no_deployed_flow_loads_torch_before_it_runs() -> None:
 
 def test_where_to_look_names_commands_that_work_without_a_server(tmp_path: Path) -> None:
     config = RunConfig(paths=PathsConfig(data_dir=str(tmp_path), mlruns_dir=str(tmp_path / "mlruns")))
-    told = where_to_look(config, RESULT)
+    told = where_to_look(config.paths, config.tracking, RESULT)
     assert "http://127.0.0.1:5000/#/experiments/1/runs/m" in told
     assert f"mlflow server --backend-store-uri sqlite:///{tmp_path}/mlruns/mlflow.db" in told
     assert "http://127.0.0.1:4200/runs/flow-run/f" in told
     assert "latest.json" in told
     served = config.model_copy(update={"tracking": TrackingConfig(uri="https://mlflow.example/")})
-    assert "https://mlflow.example/#/experiments/1/runs/m" in where_to_look(served, RESULT)
+    assert "https://mlflow.example/#/experiments/1/runs/m" in where_to_look(served.paths, served.tracking, RESULT)
 
 
 def test_only_a_pointer_of_ours_to_nowhere_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

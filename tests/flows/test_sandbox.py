@@ -15,7 +15,7 @@ import pytest
 
 from flows.ops.sandbox import find_sandbox, small_world, start_sandbox, state_dir, stop_sandbox
 from flows.runtime.settings import load_config
-from slmsearch.config import RunConfig, SandboxConfig
+from slmsearch.config import CorpusConfig, RunConfig, SandboxConfig
 from slmsearch.environments.searcher.indexed_corpus import IndexedCorpus, open_indexed_corpus
 from slmsearch.environments.searcher.rollout import play_episodes
 from slmsearch.environments.searcher.searcher_environment import check_sandbox
@@ -152,10 +152,12 @@ def test_up_and_down_as_commands(isolated_environment: Path) -> None:
 
 BORROW = """
 import sys, time
-from flows.ops.sandbox import some_sandbox
+from pathlib import Path
+from slmsearch.extensions.sandbox.configured import some_sandbox
 from slmsearch.processes.ports import free_port
 from flows.runtime.settings import load_config
-with some_sandbox(load_config((), [f"--sandbox.port={free_port()}"])) as address:
+config = load_config((), [f"--sandbox.port={free_port()}"])
+with some_sandbox(config, Path(config.paths.data_dir) / "sandbox") as address:
     print(address, flush=True)
     time.sleep(600)
 """
@@ -193,8 +195,8 @@ def test_names_in_env(tmp_path: Path) -> None:
 
 
 def test_a_small_world_stands_in_only_for_the_default() -> None:
-    assert small_world(RunConfig()).corpus.world.pages < RunConfig().corpus.world.pages
-    own = RunConfig.model_validate({"corpus": {"world": {"pages": 50}}})
+    assert small_world(CorpusConfig()).world.pages < CorpusConfig().world.pages
+    own = CorpusConfig.model_validate({"world": {"pages": 50}})
     assert small_world(own) == own
 
 

@@ -7,14 +7,15 @@ from typing import Any
 
 import pytest
 
-from flows.ops import searcher_service
-from flows.ops.searcher_service import find_new_champion, find_served
 from flows.runtime.settings import API_TOKEN, load_config, recordable
+from flows.stages import policy_choice
+from flows.stages.policy_choice import SearcherChoice
 from slmsearch.config import PolicyConfig, RunConfig
 from slmsearch.episodes.episode import Episode, StopReason
 from slmsearch.errors import IndexUnusableError, ModelError, ServiceError
 from slmsearch.serving.api.playing import Answer
 from tasks import served
+from tasks.promotion import Champion
 from tasks.served import ServedTraces
 from tests.flows.test_commands import Invoke, invoke
 
@@ -33,28 +34,24 @@ def session(tmp_path: Path) -> Any:
 @pytest.fixture
 def champion(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, str] | None], None]:
     def choose(tags: dict[str, str] | None) -> None:
-        for place in (
-            "flows.ops.searcher_service.find_champion",
-            "flows.stages.policy_choice.find_champion",
-            "tasks.promotion.find_champion",
-        ):
-            monkeypatch.setattr(place, lambda config: tags)
+        found = Champion(None, "slmsearch-searcher", tags) if tags else None  # type: ignore[arg-type]
+        monkeypatch.setattr(policy_choice, "find_champion", lambda paths, tracking: found)
 
-    monkeypatch.setattr(searcher_service, "champion_policy", lambda config, tags: PolicyConfig(model=f"adapter {tags['version']}"))
+    monkeypatch.setattr(Champion, "policy", lambda self, configured: PolicyConfig(model=f"adapter {self.version}"))
     return choose
 
 
 def test_the_champion_plays_on_the_index_that_it_was_evaluated_on(session: Any, champion: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(searcher_service, "is_complete", lambda version: version.name == "k1")
+    monkeypatch.setattr(policy_choice, "is_complete", lambda version: version.name == "k1")
     (session.config.paths.corpora / "d1").mkdir(parents=True)
     champion(TAGS)
     for name in (None, "champion"):
-        found = find_served(session.config, session.say, name)
+        found = SearcherChoice(session.config, name, session.say).find()
         assert (found.version, found.corpus_digest, found.index_key) == ("slmsearch-searcher/3", "d1", "k1")
         assert found.spec.policy is not None and found.spec.policy.model == "adapter 3"
-    assert find_new_champion(session.config, "slmsearch-searcher/3") is None
+    assert SearcherChoice(session.config, None, session.say).find_new("slmsearch-searcher/3") is None
     champion({**TAGS, "version": "4"})
-    new = find_new_champion(session.config, "slmsearch-searcher/3")
+    new = SearcherChoice(session.config, None, session.say).find_new("slmsearch-searcher/3")
     assert new is not None and new.version == "slmsearch-searcher/4"
 
 
@@ -62,19 +59,22 @@ def test_the_champion_plays_on_the_index_that_it_was_evaluated_on(session: Any, 
 def test_an_index_version_that_is_not_here_is_one_line(session: Any, champion: Any, tags: dict[str, str]) -> None:
     champion(tags)
     with pytest.raises(IndexUnusableError, match=r"champion slmsearch-searcher/3 was evaluated on index version .*slmsearch index build"):
-        find_served(session.config, session.say, None)
+        SearcherChoice(session.config, None, session.say).find()
 
 
 def test_without_a_champion_the_configured_policy_is_served(session: Any, champion: Any) -> None:
     champion(None)
-    assert (find_served(session.config, session.say, None).version, find_served(session.config, session.say, None).index_key) == (
+    assert (
+        SearcherChoice(session.config, None, session.say).find().version,
+        SearcherChoice(session.config, None, session.say).find().index_key,
+    ) == (
         "untrained",
         None,
     )
-    assert find_served(session.config, session.say, "retrieve-then-answer").spec.policy is None
-    assert find_new_champion(session.config, "untrained") is None
+    assert SearcherChoice(session.config, "retrieve-then-answer", session.say).find().spec.policy is None
+    assert SearcherChoice(session.config, None, session.say).find_new("untrained") is None
     with pytest.raises(ModelError, match="no champion yet"):
-        find_served(session.config, session.say, "champion")
+        SearcherChoice(session.config, "champion", session.say).find()
 
 
 @pytest.mark.parametrize(
@@ -121,9 +121,8 @@ def test_traces_are_written_beside_the_answering(monkeypatch: pytest.MonkeyPatch
                 raise ServiceError("MLflow is down")
             written.append((root.inputs["question"], tags["model_version"], tags["index_key"], tags["source"]))
 
-    monkeypatch.setattr(served, "open_tracker", lambda config: Store())
     monkeypatch.setattr(served, "MAX_WAITING", 3)
-    traces = ServedTraces(RunConfig().changed({"service.traced_frac": 1.0}))
+    traces: Any = ServedTraces(Store, 1.0)  # type: ignore[arg-type]
     traces.offer("first", answer(0))
     assert entered.wait(20)
     for number in range(1, 6):
@@ -137,9 +136,8 @@ def test_traces_are_written_beside_the_answering(monkeypatch: pytest.MonkeyPatch
 def test_a_share_of_the_episodes_is_traced(monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[str] = []
     store = type("Store", (), {"record_trace": lambda self, root, tags: written.append(tags["question_id"])})
-    monkeypatch.setattr(served, "open_tracker", lambda config: store())
     monkeypatch.setattr(served, "MAX_WAITING", 0)  # no limit
-    traces = ServedTraces(RunConfig().changed({"service.traced_frac": 0.3}))
+    traces = ServedTraces(store, 0.3)
     for number in range(1000):
         traces.offer("?", answer(number))
     traces.close()

@@ -255,13 +255,13 @@ def test_the_command_offers_the_engines_there_are() -> None:
 def test_settings_choose_where_and_what(monkeypatch: pytest.MonkeyPatch) -> None:
     environment = {"JUDGE_MODEL": "phi3:mini", "JUDGE_BASE_URL": "http://localhost:9000/v1"}
     config = load_config((), (), environment)
-    _, request = make_request(config, "judge", Options(engine="vllm"))
+    _, request = make_request(config.judge, config.policy, "judge", Options(engine="vllm"))
     assert (request.host, request.port, request.model, request.parallel) == ("127.0.0.1", 9000, "phi3:mini", config.judge.concurrency)
-    _, request = make_request(config, "judge", Options(engine="ollama", port=9001))
+    _, request = make_request(config.judge, config.policy, "judge", Options(engine="ollama", port=9001))
     assert (request.port, request.parallel) == (9001, None)
     policy = load_config((), ("--policy.dtype=bfloat16", "--policy.device=cpu"), {})
-    _, request = make_request(policy, "policy", Options(engine="transformers"))
+    _, request = make_request(policy.judge, policy.policy, "policy", Options(engine="transformers"))
     assert (request.port, request.dtype, request.device) == (8001, "bfloat16", "cpu")
     assert Path(request.model).is_absolute()
     with pytest.raises(ConfigError, match="two LoRA adapters have the same name"):
-        make_request(policy, "policy", Options(engine="vllm", adapters=("a=x", "a=y")))
+        make_request(policy.judge, policy.policy, "policy", Options(engine="vllm", adapters=("a=x", "a=y")))

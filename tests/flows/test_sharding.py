@@ -59,7 +59,7 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Callable[[Story], tuple[Server, _Pl
         monkeypatch.setattr(sharding, "has_shard", lambda evals, key, shard: shard.name in server.played)
         monkeypatch.setattr(sharding, "play_shard", lambda request, config: server.played.add(request.shard.name))
         monkeypatch.setattr(sharding, "POLL_SECONDS", 0.0)
-        return server, _Play(server, uuid4(), RunConfig(), FIRST)  # type: ignore[arg-type]
+        return server, _Play(server, uuid4(), SimpleNamespace(config=RunConfig()), FIRST)  # type: ignore[arg-type]
 
     return make
 

@@ -4,12 +4,12 @@ import pytest
 
 from flows.ops.runner import LEARNING, run_flow
 from flows.stages.preflight import check_splits
-from slmsearch.config import EvaluateConfig, RunConfig
+from slmsearch.config import EvaluateConfig, RunConfig, TrainConfig
 from slmsearch.errors import ConfigError
 
 
 def test_the_defaults_are_apart() -> None:
-    check_splits(RunConfig())
+    check_splits(EvaluateConfig(), TrainConfig())
 
 
 @pytest.mark.parametrize("flow", LEARNING)

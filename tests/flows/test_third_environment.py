@@ -109,7 +109,7 @@ def test_an_environment_of_ones_own_is_trained_and_evaluated(isolated_environmen
     assert summary["baselines"]["always-7"]["answer/correct"] <= 0.5
     assert {"reward/correct", "reward/wordy", "stop/answered"} <= set(summary["after"])
     assert summary["decision"] == "inconclusive", "ten questions decide nothing"
-    tracker = open_tracker(config)
+    tracker = open_tracker(config.paths, config.tracking)
     assert tracker.client.get_registered_model("slmsearch-look-up") is not None
 
 
@@ -131,7 +131,7 @@ def test_the_flow_around_it(isolated_environment: Path, empty_store: Path, monke
     assert (summary["n"], summary["decision"], summary["environment"]) == (100, "promote", "look-up")
     latest = json.loads((isolated_environment / "mlruns" / "latest-look-up.json").read_text())
     assert latest["evaluations"] == summary["evaluations"] and "controls" not in latest
-    assert open_tracker(config).champion("slmsearch-look-up") is not None
+    assert open_tracker(config.paths, config.tracking).champion("slmsearch-look-up") is not None
 
 
 @pytest.mark.parametrize(

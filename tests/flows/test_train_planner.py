@@ -51,7 +51,7 @@ def config(isolated_environment: Path, training: FakeTraining, empty_store: Path
 
 
 def runs_of(config: RunConfig) -> dict[str, Any]:
-    tracker = open_tracker(config)
+    tracker = open_tracker(config.paths, config.tracking)
     found = tracker.client.search_runs([tracker.experiment_id], max_results=100)
     return {run.data.tags["slmsearch.stage"]: run for run in found}
 
@@ -78,11 +78,11 @@ def test_the_whole_flow(config: RunConfig) -> None:
     assert parent.params["planner.worker.kind"] == "arithmetic"
     assert not any(name.startswith(("searcher.", "corpus.")) for name in parent.params)
     assert parent.metrics["eval/plan/gain"] > 0.4
-    tracker = open_tracker(config)
+    tracker = open_tracker(config.paths, config.tracking)
     assert tracker.champion("slmsearch-planner") is not None
     assert tracker.champion("slmsearch-searcher") is None
 
-    text = render_result(summary, config)
+    text = render_result(summary, config.paths, config.decision)
     for part in ("worker-alone", "plan-is-question", "plans-shuffled", "gain over worker", "hops=6", "promote"):
         assert part in text
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from contextlib import nullcontext
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID, uuid4
@@ -18,7 +19,7 @@ from prefect.states import Cancelled, Crashed, Running
 
 from flows.ops import pool_worker, worker
 from flows.ops.worker import drain, flow_runs_below
-from slmsearch.config import RunConfig, TrainConfig
+from slmsearch.config import PathsConfig, RunConfig, TrackingConfig, TrainConfig
 from slmsearch.errors import ServiceError
 from tasks.owners import RUN_VARIABLE
 
@@ -178,6 +179,7 @@ def test_states_are_looked_at_again_after_whatever_could_not_be_asked(monkeypatc
         return []
 
     monkeypatch.setattr("flows.reconcile.reconcile_here", reconcile_here)
-    worker._keep_states_true(RunConfig(), frozenset(), SimpleNamespace(wait=lambda _: passes.pop(0)), said.append)  # type: ignore[arg-type]
+    correct = partial(worker.reconcile_and_say, PathsConfig(), TrackingConfig(), frozenset(), said.append)
+    worker._keep_states_true(correct, SimpleNamespace(wait=lambda _: passes.pop(0)))  # type: ignore[arg-type]
     assert len(said) == 3 and all(line.startswith("states cannot be compared now: ") for line in said)
     assert passes == []

@@ -142,17 +142,18 @@ def test_a_move_from_outside_and_one_cut_short_are_written_down_by_the_next(trac
 
 
 def test_a_person_promotes_with_a_reason(home: Path, tracker: Tracker, model: str) -> None:
-    event = promote_by_hand(config(home, model), f"{model}/2", "  measured\nelsewhere ")
+    place = config(home, model).paths, config(home, model).tracking
+    event = promote_by_hand(*place, f"{model}/2", "  measured\nelsewhere ")
     assert (event.version, event.previous, event.why, event.eval_key) == ("2", None, "measured elsewhere", "e1")
-    champion = open_tracker(config(home, model)).champion(model)
+    champion = open_tracker(*place).champion(model)
     assert champion is not None and champion["slmsearch.promotion_eval_key"] == "e1" and "@" in champion["slmsearch.promoted_by"]
-    assert promote_by_hand(config(home, model), "1", "no, this").previous == "2"
-    assert roll_back_by_hand(config(home, model), "no").version == "2"
+    assert promote_by_hand(*place, "1", "no, this").previous == "2"
+    assert roll_back_by_hand(*place, "no").version == "2"
     with pytest.raises(ModelError, match="has no version 9; it has 1, 2, 3"):
-        promote_by_hand(config(home, model), "9", "why not")
+        promote_by_hand(*place, "9", "why not")
     for version, reason in (("two", "x"), ("/2", "x"), ("0", "x"), ("2", "  ")):
         with pytest.raises(ConfigError):
-            promote_by_hand(config(home, model), version, reason)
+            promote_by_hand(*place, version, reason)
 
 
 def test_nothing_to_roll_back_is_said(tracker: Tracker, model: str) -> None:

@@ -47,7 +47,7 @@ def traced(tracker: Tracker, run_id: str) -> list[tuple[str, str]]:
 
 
 def test_a_trace_is_written_once_whatever_was_killed(config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    tracker, killed = open_tracker(config), []
+    tracker, killed = open_tracker(config.paths, config.tracking), []
     record_step = Tracker.record_step
 
     def record_step_or_die(self: Tracker, run_id: str, step: int, *rest: Any) -> None:

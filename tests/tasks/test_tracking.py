@@ -57,17 +57,17 @@ def adapter(folder: Path, content: bytes = b"weights") -> Path:
 
 def test_the_default_store_is_sqlite_beside_its_artifacts(tmp_path: Path) -> None:
     config = RunConfig(paths=PathsConfig(mlruns_dir=str(tmp_path)))
-    assert tracking.tracking_uri(config) == f"sqlite:///{tmp_path}/mlflow.db"
-    assert tracking.tracking_uri(RunConfig(tracking=TrackingConfig(uri="http://host:1"))) == "http://host:1"
+    assert tracking.tracking_uri(config.paths, config.tracking) == f"sqlite:///{tmp_path}/mlflow.db"
+    assert tracking.tracking_uri(PathsConfig(), TrackingConfig(uri="http://host:1")) == "http://host:1"
 
 
 def test_user_and_password_of_an_mlflow_server_go_to_mlflow_by_its_own_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD"):
         monkeypatch.setenv(name, "")
     config = RunConfig(tracking=TrackingConfig(uri="http://me:a%40b@host:1/mlflow"))
-    assert tracking.tracking_uri(config) == "http://host:1/mlflow"
+    assert tracking.tracking_uri(config.paths, config.tracking) == "http://host:1/mlflow"
     assert (os.environ["MLFLOW_TRACKING_USERNAME"], os.environ["MLFLOW_TRACKING_PASSWORD"]) == ("me", "a@b")
-    assert mlflow_run_url(config, "1", "r", None) == "http://host:1/mlflow/#/experiments/1/runs/r"
+    assert mlflow_run_url(config.tracking, "1", "r", None) == "http://host:1/mlflow/#/experiments/1/runs/r"
 
 
 def test_artifacts_lie_where_the_store_is_whatever_the_current_directory(tracker: Tracker, store: Path) -> None:

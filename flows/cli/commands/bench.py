@@ -28,14 +28,14 @@ def bench() -> None:
 
 
 @command(bench, "rollout")
-@click.option("--shape", "shapes", type=click.Choice(["demo", "long", "real"]), multiple=True, help="Default: all three.")
+@click.option("--shape", "shapes", type=click.Choice(["demo", "long", "real"]), multiple=True, help="Repeatable; default: all three.")
 @click.option("--runs", type=click.IntRange(min=1), default=5, show_default=True, help="Measured steps of each side.")
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True, help="Where both sides train.")
 def rollout(session: Session, shapes: tuple[str, ...], runs: int, device: str) -> None:
     """Time rollouts and GRPO steps beside TRL's tool loop.
 
-    Also times them beside the limit; writes rollout.json. On a GPU it also measures TRL with vLLM where that is installed, and how busy
-    each side kept the card. Exit code 3 if there is no GPU.
+    Also times one static batch of the same tokens, without tools and turns, as a limit; writes rollout.json. On a GPU it also measures TRL
+    with vLLM, where that is installed, and how busy each side kept the card. Exit code 3 with `--device cuda` if there is no GPU.
     """
     from flows.runtime.fetching import require_policy
     from flows.runtime.settings import load_config, preset_files
@@ -53,14 +53,15 @@ def rollout(session: Session, shapes: tuple[str, ...], runs: int, device: str) -
         model = path_of(preset.policy.model, config.paths.data_dir)
         own = {"corpus.pages": config.corpus.pages, "corpus.questions": config.corpus.questions, "policy.model": model}
         real = preset.model_copy(update={"paths": config.paths}).changed(own)
-        return real_shape(require_policy(real), session.say)
+        require_policy(real.policy, real.paths)
+        return real_shape(real, session.say)
 
     _finish(session, "rollout", run_rollout(config, make_real, shapes or ("demo", "long", "real"), runs, session.say, device))
 
 
 @command(bench, "sft")
-@click.option("--model", default="smollm2-135m-instruct", show_default=True, help="A real model: a known name, a path or Hub id.")
-@click.option("--runs", type=click.IntRange(min=1), default=5, show_default=True, help="Counted updates of each side.")
+@click.option("--model", default="smollm2-135m-instruct", show_default=True, help="Model to train: a known name, a path or a Hub id.")
+@click.option("--runs", type=click.IntRange(min=1), default=5, show_default=True, help="Measured updates of each side.")
 def sft(session: Session, model: str, runs: int) -> None:
     """Time supervised training beside TRL's SFTTrainer.
 
@@ -72,11 +73,12 @@ def sft(session: Session, model: str, runs: int) -> None:
 
     config = session.config
     config = config.changed({"policy.model": path_of(model, config.paths.data_dir), "policy.device": "cpu"})
-    _finish(session, "sft", run_sft(require_policy(config), runs, session.say))
+    require_policy(config.policy, config.paths)
+    _finish(session, "sft", run_sft(config, runs, session.say))
 
 
 @command(bench, "scaling")
-@click.option("--runs", type=click.IntRange(min=1), default=5, show_default=True, help="Counted steps of each group and length.")
+@click.option("--runs", type=click.IntRange(min=1), default=5, show_default=True, help="Measured steps of each group size and length.")
 def scaling(session: Session, runs: int) -> None:
     """Time GRPO steps by group size and episode length.
 
@@ -89,8 +91,8 @@ def scaling(session: Session, runs: int) -> None:
 
 
 @command(bench, "gpu")
-@click.option("--preset", "names", multiple=True, help="By name; default: all for a GPU.")
-@click.option("--layers", type=click.IntRange(min=0), default=4, show_default=True, help="Of each model; 0: as many as the real one.")
+@click.option("--preset", "names", multiple=True, help="Preset to try; repeatable; default: all for a GPU.")
+@click.option("--layers", type=click.IntRange(min=0), default=4, show_default=True, help="Layers of each model; 0 takes all.")
 @click.option("--device", type=click.Choice(["cuda", "cpu"]), default="cuda", help="cpu tries the check itself, with narrow models.")
 def gpu(session: Session, names: tuple[str, ...], layers: int, device: str) -> None:
     """Try every GPU preset on this card with random weights.
@@ -112,14 +114,14 @@ def gpu(session: Session, names: tuple[str, ...], layers: int, device: str) -> N
 
 
 @command(bench, "trees")
-@click.option("--runs", type=click.IntRange(min=1), default=5, show_default=True, help="Counted updates of each side.")
-@click.option("--layers", type=click.IntRange(min=0), default=4, show_default=True, help="Of SmolLM2's shape; 0: all 30.")
+@click.option("--runs", type=click.IntRange(min=1), default=5, show_default=True, help="Measured updates of each side.")
+@click.option("--layers", type=click.IntRange(min=0), default=4, show_default=True, help="Layers of SmolLM2's shape; 0 takes all 30.")
 @click.option("--device", type=click.Choice(["cuda", "cpu"]), default="cpu", show_default=True, help="Where to compute.")
 def trees(session: Session, runs: int, layers: int, device: str) -> None:
-    """Time updates over trees beside row by row.
+    """Time updates over trees, and row by row.
 
     Uses random weights of SmolLM2's shape; writes trees.json. Exit code 1 if the log-probabilities differ, so that training would not use
-    trees; 3 if there is no GPU.
+    trees; 3 with `--device cuda` if there is no GPU.
     """
     from slmsearch.extensions.bench.gpu import require_card
     from slmsearch.extensions.bench.trees import run_trees
@@ -161,7 +163,7 @@ def monitor(session: Session, runs: int) -> None:
 
 
 @command(bench, "service")
-@click.option("--policy", help="As of `slmsearch serve searcher`.")
+@click.option("--policy", help="Policy to serve, as for `slmsearch serve searcher`.")
 def service(session: Session, policy: str | None) -> None:
     """Load a served searcher and watch its memory.
 

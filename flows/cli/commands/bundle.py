@@ -26,9 +26,9 @@ def bundle() -> None:
 
 
 @bundle.command("write", cls=SettingsCommand)
-@click.option("--target", type=FILE, required=True, help="File: a line `python 3.12`, then what `pip freeze` prints there.")
+@click.option("--target", type=FILE, required=True, help="The other machine: a line `python 3.12`, then its `pip freeze`.")
 @click.option("--out", type=FOLDER, required=True, help="Folder to write; it must not exist or be empty.")
-@click.option("--max-mb", type=click.IntRange(min=1), metavar="MB", help="Pack archives of at most so many megabytes.")
+@click.option("--max-mb", type=click.IntRange(min=1), metavar="MB", help="Pack archives of at most this many megabytes.")
 @click.pass_obj
 def write(session: Session, target: Path, out: Path, max_mb: int | None) -> None:
     """Write a bundle: wheels, models, texts, settings, run.sh.
@@ -76,6 +76,6 @@ def import_(session: Session, archive: Path) -> None:
 
     with tempfile.TemporaryDirectory(prefix="slmsearch-results-") as name:
         facts = unpack_results(archive, Path(name))
-        run_id, new = import_store(open_tracker(config), facts, Path(name), str(facts["bundle"]))
+        run_id, new = import_store(open_tracker(config.paths, config.tracking), facts, Path(name), str(facts["bundle"]))
     where = f"{facts['machine']} ({facts['gpu'] or 'no card'})"
     session.finish({"run_id": run_id, "new": new, **facts}, f"{len(new)} runs of {where} recorded below {run_id}")

@@ -12,7 +12,7 @@ from flows.cli.session import FOLDER, Session, cli, command, option
 from slmsearch.foreign import one_line
 
 if TYPE_CHECKING:
-    from slmsearch.config import RunConfig
+    from slmsearch.config import CorpusConfig, PathsConfig, RetrievalConfig
     from slmsearch.corpus.documents.skipped import Skipped
     from slmsearch.corpus.expectations import DataFinding, ValidationReport
     from slmsearch.corpus.questions import Question
@@ -35,13 +35,13 @@ def setup(session: Session, data_dir: str | None, skip_index: bool, sandbox_only
         session.finish({"sandbox": None}, told)
         return
     session.override(paths__data_dir=data_dir)
-    report, skipped = checked_corpus(session.config)
+    report, skipped = checked_corpus(session.config.corpus, session.config.paths.corpora)
     session.say(render_findings(report.findings))
     result: dict[str, object] = {"data_digest": report.digest, "valid": report.ok}
     result |= {"findings": [asdict(finding) for finding in report.findings], "skipped": skipped}
     lines = [f"corpus  {report.digest} in {Path(session.config.paths.data_dir) / 'corpora' / report.digest}"]
     if report.ok and not skip_index:
-        built = built_index(report.digest, session.config)
+        built = built_index(report.digest, session.config.paths, session.config.retrieval)
         result["index"] = asdict(built)
         lines.append(f"index   {built.key}: {built.pages} pages, {built.passages} passages")
         lines.append("next    slmsearch search 'a query'; slmsearch run train-and-eval")
@@ -76,7 +76,7 @@ def validate(session: Session) -> None:
 
     Exit code 1 if there is a critical finding.
     """
-    report, skipped = checked_corpus(session.config)
+    report, skipped = checked_corpus(session.config.corpus, session.config.paths.corpora)
     text = f"{render_findings(report.findings)}\ncorpus {report.digest}: {'valid' if report.ok else 'not valid'}"
     session.finish({"data_digest": report.digest, **asdict(report), "skipped": skipped}, text, negative=not report.ok)
 
@@ -101,7 +101,7 @@ def index_build(session: Session) -> None:
         digest = build_corpus(session.config.corpus, session.config.paths.corpora, skipped, progress)
     if skipped:
         session.say(render_findings(find_skipped(skipped)))
-    built = built_index(digest, session.config)
+    built = built_index(digest, session.config.paths, session.config.retrieval)
     text = f"index {built.key}: {built.pages} pages, {built.passages} passages, recall {built.recall:.3f}"
     session.finish({**asdict(built), "skipped": [asdict(item) for item in skipped]}, text)
 
@@ -123,44 +123,44 @@ def index_list(session: Session) -> None:
 @click.argument("query")
 @click.option("--top-k", type=click.IntRange(1, 50), help="Pages to show.")
 @click.option("--index", "key", help="Index version; default: that of the configured corpus, else the current one.")
-@option("--ranking", choices=["hybrid", "dense", "lexical"], help="Default: retrieval.ranking.")
-@click.option("--within", default="", help="Only pages whose id begins so, as `guides/`.")
+@option("--ranking", choices=["hybrid", "dense", "lexical"], help="Ranking; default: retrieval.ranking.")
+@click.option("--within", default="", help="Only pages whose id begins with this, such as `guides/`.")
 def search(session: Session, query: str, top_k: int | None, key: str | None, ranking: str | None, within: str) -> None:
-    """Search the index as the agent's first tool does."""
+    """Search the index as the searcher's first tool does."""
     from slmsearch.retrieval.search import open_index
 
     session.override(retrieval__top_k=top_k, retrieval__ranking=ranking)
     config = session.config
     # Bytes that are no UTF-8 come from the shell as halves of surrogate pairs, which no tokenizer takes.
     query = query.encode("utf-8", "replace").decode()
-    opened = open_index(config.paths.index, key or _configured_index(config), config.retrieval)
+    opened = open_index(config.paths.index, key or _configured_index(session), config.retrieval)
     hits = opened.search([query], config.retrieval.top_k, within=within)[0]
     rows = [f"{hit.score:.3f}  {one_line(hit.page_id)}: {one_line(hit.title)}  ({one_line(hit.section_id)})" for hit in hits]
     session.finish({"query": query, "index_key": opened.key, "hits": [asdict(hit) for hit in hits]}, "\n".join(rows) or "no pages found")
 
 
-def checked_corpus(config: "RunConfig") -> "tuple[ValidationReport, list[dict[str, object]]]":
-    """Materialise and check the configured corpus; return the report and all files that were skipped."""
+def checked_corpus(corpus: "CorpusConfig", corpora: Path) -> "tuple[ValidationReport, list[dict[str, object]]]":
+    """Materialise and check a corpus; return the report and all files that were skipped."""
     from slmsearch.corpus.expectations import find_skipped, validate_corpus
     from slmsearch.corpus.store import build_corpus
     from tasks.progress import Progress
 
     skipped: list[Skipped] = []
     with Progress("corpus", "files") as progress:
-        digest = build_corpus(config.corpus, config.paths.corpora, skipped, progress)
-    report = validate_corpus(config.paths.corpora / digest)
+        digest = build_corpus(corpus, corpora, skipped, progress)
+    report = validate_corpus(corpora / digest)
     return replace(report, findings=(*report.findings, *find_skipped(skipped))), [asdict(item) for item in skipped]
 
 
-def built_index(digest: str, config: "RunConfig") -> "IndexManifest":
+def built_index(digest: str, paths: "PathsConfig", retrieval: "RetrievalConfig") -> "IndexManifest":
     """Build or find the index version of a corpus."""
     from slmsearch.retrieval.build import build_index
     from slmsearch.retrieval.versions import read_version
     from tasks.progress import Progress
 
     with Progress("index", "passages") as progress:
-        key = build_index(config.paths.corpora / digest, config.paths.index, config.retrieval, progress)
-    return read_version(config.paths.index, key)
+        key = build_index(paths.corpora / digest, paths.index, retrieval, progress)
+    return read_version(paths.index, key)
 
 
 def render_findings(findings: "Sequence[DataFinding]") -> str:
@@ -175,7 +175,7 @@ def render_findings(findings: "Sequence[DataFinding]") -> str:
     return "\n".join(lines) or "no findings"
 
 
-def current_index(config: "RunConfig") -> str:
+def current_index(home: Path) -> str:
     """Return the key of the current index version.
 
     Raises:
@@ -184,25 +184,26 @@ def current_index(config: "RunConfig") -> str:
     from slmsearch.errors import IndexUnusableError
     from slmsearch.retrieval.versions import current_key
 
-    current = current_key(config.paths.index)
+    current = current_key(home)
     if current is None:
-        raise IndexUnusableError(f"no index version in {config.paths.index}; build one with `slmsearch setup` or `slmsearch index build`")
+        raise IndexUnusableError(f"no index version in {home}; build one with `slmsearch setup` or `slmsearch index build`")
     return current
 
 
-def _configured_index(config: "RunConfig") -> str:
+def _configured_index(session: Session) -> str:
     from slmsearch.config import CorpusConfig
     from slmsearch.corpus.store import build_corpus
     from slmsearch.environments.searcher.indexed_corpus import name_index
 
+    config = session.config
     if config.corpus == CorpusConfig():
-        return current_index(config)
+        return current_index(config.paths.index)
     return name_index(build_corpus(config.corpus, config.paths.corpora), config.paths, config.retrieval)
 
 
 @command(index, "verify")
 @click.argument("keys", nargs=-1)
-@click.option("--all", "every", is_flag=True, help="All versions; default: the current one.")
+@click.option("--all", "every", is_flag=True, help="Check all versions; default: the current one.")
 def verify(session: Session, keys: tuple[str, ...], every: bool) -> None:
     """Check the files and the graph of index versions.
 
@@ -216,7 +217,7 @@ def verify(session: Session, keys: tuple[str, ...], every: bool) -> None:
     stored = [version.key for version in list_versions(home)] if every else []
     found: list[dict[str, object]] = []
     lines = []
-    for key in stored or keys or [current_index(config)]:
+    for key in stored or keys or [current_index(home)]:
         try:
             recall = verify_version(home, key, config.retrieval)
             found.append({"key": key, "ok": True, "recall": recall})
@@ -247,8 +248,9 @@ def push(session: Session, url: str, key: str | None) -> None:
     """
     from slmsearch.retrieval.upkeep import push_version
 
-    key = key or current_index(session.config)
-    new = push_version(session.config.paths.index, key, url)
+    home = session.config.paths.index
+    key = key or current_index(home)
+    new = push_version(home, key, url)
     session.finish({"key": key, "url": url, "copied": new}, f"{key} {'copied to' if new else 'is already at'} {url}")
 
 
@@ -286,8 +288,9 @@ def report(session: Session, split: str, limit: int) -> None:
 
     config = session.config  # prepares the process environment for MLflow, before it is imported
     from tasks.record import record_retrieval
+    from tasks.tracking import open_tracker
 
-    opened, questions, left_out = searched_corpus(config, split, limit)
+    opened, questions, left_out = searched_corpus(session, split, limit)
     ranks = {}
     with Progress("retrieval", "questions") as progress:
         for i, name in enumerate(RETRIEVERS):
@@ -300,7 +303,7 @@ def report(session: Session, split: str, limit: int) -> None:
         "questions_key": content_key(ids=[question.id for question in questions]),
     }
     text = render_retrieval(result)
-    run_id = record_retrieval(result, text, config)
+    run_id = record_retrieval(open_tracker(config.paths, config.tracking), result, text)
     session.finish({**result, "mlflow_run_id": run_id}, text)
 
 
@@ -308,17 +311,18 @@ def _shown(progress: Callable[[int, int], None], i: int, count: int, done: int) 
     progress(i * count + done, 3 * count)
 
 
-def searched_corpus(config: "RunConfig", split: str, limit: int) -> "tuple[SearchIndex, list[Question], dict[str, int]]":
+def searched_corpus(session: Session, split: str, limit: int) -> "tuple[SearchIndex, list[Question], dict[str, int]]":
     """Build or find the index of the configured corpus, open it, and choose questions; also return the number left out by reason."""
     from slmsearch.corpus.store import build_corpus, load_questions
     from slmsearch.errors import CorpusError
     from slmsearch.evaluate.retrieval import choose_questions
     from slmsearch.retrieval.search import open_index
 
+    config = session.config
     digest = build_corpus(config.corpus, config.paths.corpora)
     by_split = load_questions(config.paths.corpora, digest)
     questions = [question for name, found in by_split.items() if split in ("all", name) for question in found]
     chosen, left_out = choose_questions(questions, limit, config.evaluate.seed)
     if not chosen:
         raise CorpusError("no question of this corpus has an answer and names its page; give corpus.questions with page_ids")
-    return open_index(config.paths.index, built_index(digest, config).key, config.retrieval), chosen, left_out
+    return open_index(config.paths.index, built_index(digest, config.paths, config.retrieval).key, config.retrieval), chosen, left_out

@@ -12,7 +12,6 @@ from flows.cli.session import FILE, Session, cli, command, option
 from slmsearch.foreign import one_line
 
 if TYPE_CHECKING:
-    from slmsearch.config import RunConfig
     from slmsearch.made_questions.make import MadeQuestions
     from slmsearch.report.documents import SeenPage
 
@@ -26,13 +25,13 @@ def ask(session: Session, question: str, policy: str | None) -> None:
     The champion answers; before the first promotion the configured model does. Exit code 1 if there is no answer.
     """
     from flows.cli import asking
-    from flows.stages.policy_choice import choose_searcher_policy
+    from flows.stages.policy_choice import SearcherChoice
 
     text = one_line(question)
     if not text:
         raise click.UsageError("the question is empty")
-    spec = choose_searcher_policy(session.config, policy, session.say)
-    indexed = asking.open_indexed_corpus(session.config)
+    spec, _ = SearcherChoice(session.config, policy, session.say).choose()
+    indexed = asking.open_indexed_corpus(session)
     session.say(f"{text}\n")
     episode = asking.ask(text, spec, indexed, session)
     result = {"question": text, "policy": spec.name, **asking.describe_episode(episode, indexed.toolbox.library)}
@@ -73,28 +72,30 @@ def look_at_documents(session: Session, most: int | None = None) -> "tuple[list[
 @command(cli, "questions")
 @click.option("--from-corpus", is_flag=True, required=True, help="Make them from the configured pages, the only source yet.")
 @click.option("--out", type=FILE, required=True, help="JSON lines file to write.")
-@click.option("--limit", type=click.IntRange(min=0), default=0, help="Questions at most; 0 makes all.")
-@option("--two-hop", type=click.IntRange(min=0), default=0, help="Further questions over two pages, one naming the other; maximum.")
-@option("--seed", type=int, default=0, help="Another one takes other sentences and gaps.")
+@click.option("--limit", type=click.IntRange(min=0), default=0, help="Most questions to write; 0 writes all.")
+@option("--two-hop", type=click.IntRange(min=0), default=0, help="Most further questions over two pages, one of which names the other.")
+@option("--seed", type=int, default=0, help="Another seed takes other sentences and gaps.")
 def questions(session: Session, from_corpus: bool, out: Path, limit: int, two_hop: int, seed: int) -> None:
     """Write questions about your own pages.
 
-    They are for training and measuring. Templates and gaps need no model. If judge.kind is ollama or openai, that model also writes some.
-    The command keeps a question if the index finds its section and the section holds its answer. Exit code 1 if the result is not valid.
+    The questions are for training and measuring. Those from templates and sentences with a gap need no model; if judge.kind is ollama or
+    openai, that model also writes some. The command keeps a question if the index finds its section and the section holds its answer.
+    Exit code 1 if the result is not valid.
     """
     from flows.cli.commands.corpus import checked_corpus, render_findings
     from slmsearch.artifacts.files import replace_text
     from slmsearch.errors import CorpusError
     from slmsearch.made_questions.make import NONE_MADE
 
-    made = _make_questions(session.config.changed({"corpus.questions": None}), limit, two_hop, seed)
+    session.override(corpus__questions="null")
+    made = _make_questions(session, limit, two_hop, seed)
     counts = {"made": made.made, "kept": made.kept, "dropped": made.dropped, **({"faults": made.faults} if made.faults else {})}
     told = [f"{name:<8}{', '.join(f'{n} {what}' for what, n in found.items()) or 'none'}" for name, found in counts.items()]
     if not made.rows:
         raise CorpusError(NONE_MADE.format(pages="these pages", why="; ".join(told)))
     out.parent.mkdir(parents=True, exist_ok=True)
     replace_text(out, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in made.rows))
-    report, _ = checked_corpus(session.config.changed({"corpus.questions": str(out.absolute())}))
+    report, _ = checked_corpus(session.config.corpus.changed({"questions": str(out.absolute())}), session.config.paths.corpora)
     session.say(render_findings(report.findings))
     result = {"out": str(out), "count": len(made.rows), **{name: getattr(made, name) for name in ("made", "kept", "dropped", "faults")}}
     result |= {"valid": report.ok, "findings": [asdict(finding) for finding in report.findings]}
@@ -104,7 +105,7 @@ def questions(session: Session, from_corpus: bool, out: Path, limit: int, two_ho
     session.finish(result, "\n".join(text), negative=not report.ok)
 
 
-def _make_questions(config: "RunConfig", limit: int, two_hop: int, seed: int) -> "MadeQuestions":
+def _make_questions(session: Session, limit: int, two_hop: int, seed: int) -> "MadeQuestions":
     """Make questions about the configured pages; a language model writes some if one judges."""
     from flows.cli.asking import open_indexed_corpus
     from slmsearch.judge.clients import make_client
@@ -113,11 +114,12 @@ def _make_questions(config: "RunConfig", limit: int, two_hop: int, seed: int) ->
     from slmsearch.made_questions.written import FORM, QuestionGenerator
     from tasks.progress import Progress
 
-    generator = QuestionGenerator(make_client(config.judge, FORM), config.judge) if config.judge.kind != "exact" else None
+    judge = session.config.judge
+    generator = QuestionGenerator(make_client(judge, FORM), judge) if judge.kind != "exact" else None
     if generator is not None:
         generator.check()
-    toolbox = open_indexed_corpus(config).toolbox
-    filters = Filters(toolbox.library, toolbox.index, config.retrieval.top_k, limit)
+    toolbox = open_indexed_corpus(session).toolbox
+    filters = Filters(toolbox.library, toolbox.index, session.config.retrieval.top_k, limit)
     with Progress("questions", "pages") as progress:
         made = make_questions(filters, seed, generator, progress)
     if two_hop:

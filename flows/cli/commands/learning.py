@@ -15,7 +15,6 @@ from slmsearch.processes.processor import multiplies_bfloat16
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from slmsearch.config import RunConfig
     from slmsearch.episodes.environment import Check
 
 
@@ -79,7 +78,7 @@ def learn(session: Session, pages: str, budget: float, model: str | None, live: 
     session.say_where()
     session.say(look_at_documents(session, SHOWN_PAGES)[1])
     result = session.run("learn", here=False, live=live)
-    session.finish(result, render_learnt(result, session.config))
+    session.finish(result, render_learnt(result, session.config.paths, session.config.decision))
 
 
 @command(cli, "evaluate")
@@ -150,13 +149,13 @@ def compare(session: Session, before: str, after: str) -> None:
     from flows.cli.text import render_comparison
     from slmsearch.evaluate.compare import replay
 
-    paths = [find_rows(name, session.config) for name in (before, after)]
+    paths = [find_rows(session, name) for name in (before, after)]
     comparison = replay(paths[0], paths[1], session.config.decision)
     found = {**comparison.to_dict(), "before_rows": str(paths[0]), "after_rows": str(paths[1])}
     session.finish(found, render_comparison(comparison), negative=comparison.decision == "reject")
 
 
-def find_rows(name: str, config: "RunConfig") -> Path:
+def find_rows(session: Session, name: str) -> Path:
     """Find the stored rows of an evaluation by key, path, or MLflow run.
 
     Raises:
@@ -164,18 +163,18 @@ def find_rows(name: str, config: "RunConfig") -> Path:
     """
     from slmsearch.errors import EvaluationError
 
-    for path in (Path(name), config.paths.evals / name):
+    evals = session.config.paths.evals
+    for path in (Path(name), evals / name):
         if path.exists():
             return path
     key = None
     if len(name) == 32:  # hexadecimal digits of an MLflow run id
         from tasks.tracking import open_tracker
 
-        key = open_tracker(config).find_tag(name, "slmsearch.eval_key")
-    if key is None or not (config.paths.evals / key).exists():
-        places = f"a key under {config.paths.evals}, the MLflow run of an evaluation, or a rows.jsonl"
-        raise EvaluationError(f"no evaluation {name!r}; give {places}")
-    return config.paths.evals / key
+        key = open_tracker(session.config.paths, session.config.tracking).find_tag(name, "slmsearch.eval_key")
+    if key is None or not (evals / key).exists():
+        raise EvaluationError(f"no evaluation {name!r}; give a key under {evals}, the MLflow run of an evaluation, or a rows.jsonl")
+    return evals / key
 
 
 @command(cli, "sft")
@@ -185,8 +184,8 @@ def find_rows(name: str, config: "RunConfig") -> Path:
     choices=["demonstrations", "gold", "own"],
     default=["demonstrations"],
     multiple=True,
-    help="Episodes: of generated worlds, by the gold sections of the corpus' questions, or right ones of the model's own. Given several "
-    "times, they are mixed; `gold` after `own` shows what the model never got right.",
+    help="Examples: episodes of generated worlds, episodes along the gold sections of the corpus, or the model's own right episodes. "
+    "Repeat the option to mix them; `gold` after `own` holds only questions that the model never got right.",
 )
 @click.option("--out", type=FOLDER, required=True, help="Model directory to write.")
 def sft(session: Session, sources: tuple[str, ...], out: Path) -> None:
@@ -194,16 +193,17 @@ def sft(session: Session, sources: tuple[str, ...], out: Path) -> None:
 
     Examples are scripted episodes, or the model's own right ones.
     """
-    taught(session, session.config, sources, out)
+    taught(session, sources, out)
 
 
-def taught(session: Session, config: "RunConfig", sources: "Sequence[str]", out: Path) -> None:
+def taught(session: Session, sources: "Sequence[str]", out: Path) -> None:
     """Teach the policy's model from examples of some sources, and report the result."""
     from flows.runtime.fetching import require_policy
     from slmsearch.training.teach import train_start
     from tasks.progress import Progress
 
-    config = require_policy(config)
+    config = session.config
+    require_policy(config.policy, config.paths)
     with Progress("SFT", "steps") as progress:
         facts = train_start(config, sources, out, session.say, on_phase=progress.phase)
     session.finish({"model": str(out), **facts}, f"{out}: {facts['steps']} steps in {facts['seconds'] / 60:.1f} min")
@@ -229,7 +229,8 @@ def preflight(session: Session) -> None:
         )
         click.echo(f"one episode, what is trained on in green:\n{text}", err=True)
 
-    checks = preflight_here(require_policy(session.config), tell, show)
+    require_policy(session.config.policy, session.config.paths)
+    checks = preflight_here(session.config, tell, show)
     failed = [check for check in checks if not check.passed]
     result = {"passed": not failed, "checks": [asdict(check) for check in checks]}
     text = f"pre-flight failed: {failed[0].name}; {failed[0].remedy}" if failed else "ready to train"

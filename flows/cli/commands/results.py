@@ -34,8 +34,8 @@ MAX_CHARS = 70
 
 @command(cli, "report")
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...")
-@click.option("--output", type=FILE, help="Default: reports/<run>.html in the MLflow directory.")
-@click.option("--episodes", type=click.IntRange(min=0), help="Episodes that can be browsed at most; default 1000.")
+@click.option("--output", type=FILE, help="File to write; default: reports/<run>.html in the MLflow directory.")
+@click.option("--episodes", type=click.IntRange(min=0), help="Most episodes to show in the page; default: 1000.")
 @click.option("--figure", type=FILE, metavar="FILE.png", help="Draw the training curves instead, as .png or .svg.")
 def report(session: Session, runs: tuple[str, ...], output: Path | None, episodes: int | None, figure: Path | None) -> None:
     """Make one page of a run, or of several side by side.
@@ -50,8 +50,8 @@ def report(session: Session, runs: tuple[str, ...], output: Path | None, episode
     if figure is not None:
         if output is not None or episodes is not None:
             raise click.UsageError("--output and --episodes are for the page; leave them out with --figure")
-        drawn = make_figure(runs, session.config, figure)
-        session.finish(drawn, f"{short_path(figure)} ({drawn['bytes'] / 1e3:.0f} kB)")
+        drawn = make_figure(runs, session.config.paths, session.config.tracking, figure)
+        session.finish(drawn, f"{short_path(figure)} ({figure.stat().st_size / 1e3:.0f} kB)")
         return
     made = make_page(runs, session.config, output, episodes)
     for warning in made["warnings"]:
@@ -62,16 +62,16 @@ def report(session: Session, runs: tuple[str, ...], output: Path | None, episode
 
 @command(cli, "lineage")
 @click.argument("target")
-@click.option("--verify", "again", is_flag=True, help="Hash all stored content again, name changes; exit code 1 if any.")
+@click.option("--verify", "again", is_flag=True, help="Hash stored content again and list changes; exit code 1 if any.")
 def lineage(session: Session, target: str, again: bool) -> None:
     """Show the recorded inputs and outputs of TARGET.
 
     Names everything TARGET was made from and everything made from it. TARGET is an adapter's directory, name/version, models:/name@alias, a
     content key of an index version, evaluation or training run, or an MLflow run id.
     """
-    from tasks.lineage import trace
+    from tasks.lineage import read_tracked, trace
 
-    found = trace(session.config, target, again)
+    found = trace(read_tracked(session.config.paths, session.config.tracking), target, again)
     session.finish(found.to_dict(), render(found), negative=bool(found.verified and found.verified.changes))
 
 
@@ -86,7 +86,7 @@ def corrections(session: Session) -> None:
     from tasks.learn import corrections_learnt
 
     log = FeedbackLog(session.config.paths.feedback)
-    given, states = log.read(), corrections_learnt(session.config)
+    given, states = log.read(), corrections_learnt(session.config.paths.learnt)
     if given.unreadable:
         session.say(f"{given.unreadable} of the lines in {log.path} are no records; a writer was killed")
     records = [{**asdict(record), "learnt": states.get(record.id)} for record in given.records]
@@ -159,7 +159,7 @@ def promote(session: Session, version: str, reason: str) -> None:
     """
     from tasks.promotion import promote_by_hand
 
-    event = promote_by_hand(session.config, version, reason)
+    event = promote_by_hand(session.config.paths, session.config.tracking, version, reason)
     before = f"in place of version {event.previous}" if event.previous else "the first one"
     told = f"{event.model}/{event.version} is champion, {before}"
     session.finish(asdict(event), told if event.at else f"{event.model}/{event.version} was champion already")
@@ -171,12 +171,12 @@ def rollback(session: Session, reason: str) -> None:
     """Make the previous champion the champion again."""
     from tasks.promotion import roll_back_by_hand
 
-    event = roll_back_by_hand(session.config, reason)
+    event = roll_back_by_hand(session.config.paths, session.config.tracking, reason)
     session.finish(asdict(event), f"{event.model}/{event.version} is champion again, in place of version {event.previous}")
 
 
 @command(cli, "nights")
-@click.option("--accept", metavar="NIGHT", help="Accept a regressed night, by its name or beginning, as reference.")
+@click.option("--accept", metavar="NIGHT", help="Accept a regressed night, by the beginning of its name, as reference.")
 @click.option("--reason", help="Why; recorded with the night.")
 def nights(session: Session, accept: str | None, reason: str | None) -> None:
     """List the nightly evaluations, newest first.
@@ -187,13 +187,14 @@ def nights(session: Session, accept: str | None, reason: str | None) -> None:
     from slmsearch.report.night_tables import nights_table
     from tasks.nights import accept_night, nights_dir
 
+    folder = nights_dir(session.config.paths, session.config.tracking)
     if accept is not None:
         from tasks.promotion import require_reason, who
 
-        night = accept_night(session.config, accept, require_reason(reason or ""), who())
+        night = accept_night(folder, accept, require_reason(reason or ""), who())
         session.finish(night.to_dict(), f"night {night.night} is accepted: the next nights are compared with it")
         return
-    found, odd = load_nights(nights_dir(session.config))
+    found, odd = load_nights(folder)
     for line in odd:
         session.say(line)
     text = nights_table(found).to_text() if found else "no night yet; `slmsearch run nightly` makes one"

@@ -31,10 +31,13 @@ def up(session: Session, foreground: bool, from_stdin: bool) -> None:
 
     It runs in the background.
     """
-    from flows.ops.sandbox import read_settings, serve_here, start_sandbox
+    from flows.ops.sandbox import read_settings, start_sandbox, state_dir
 
     if foreground:
-        serve_here(read_settings(sys.stdin) if from_stdin else session.config)
+        from slmsearch.extensions.sandbox.configured import serve_here
+
+        config = read_settings(sys.stdin) if from_stdin else session.config
+        serve_here(config, state_dir(config.paths))
         session.finish({"stopped": True}, "stopped")
         return
     record = start_sandbox(session.config, session.say)
@@ -51,12 +54,12 @@ def down(session: Session) -> None:
 
 
 @command(sandbox, "test")
-@click.option("--only", "parts", type=click.Choice(PARTS), multiple=True, help="Default: all three.")
+@click.option("--only", "parts", type=click.Choice(PARTS), multiple=True, help="Checks to run; repeatable; default: all three.")
 def test(session: Session, parts: tuple[str, ...]) -> None:
     """Test the sandbox's isolation, tools and embedder.
 
-    Tries every escape, also without the layers that stop it, where it must succeed; then checks tools and embedder through a live server.
-    Exit code 1 if a check fails.
+    Tries every escape with all isolation layers, which must stop it, and without the layers that do, where it must succeed. Then checks
+    tools and embedder through a live server. Exit code 1 if a check fails.
     """
     result: dict[str, object] = {}
     texts, passed = [], True
@@ -76,34 +79,36 @@ def test(session: Session, parts: tuple[str, ...]) -> None:
 
 def run_escapes(session: Session) -> "SuiteResult":
     """Run the escape suite on the configured engine."""
-    from flows.ops.sandbox import configured_engine, state_dir
+    from flows.ops.sandbox import state_dir
+    from slmsearch.extensions.sandbox.server import make_engine
     from slmsearch.extensions.sandbox.suite import LIMITS, run_suite
 
-    engine = configured_engine(session.config.changed({"sandbox.limits": LIMITS}))
-    return run_suite(state_dir(session.config.paths), engine=engine, say=session.say)
+    home = state_dir(session.config.paths)
+    return run_suite(home, engine=make_engine(session.config.sandbox.changed({"limits": LIMITS}), home), say=session.say)
 
 
 def check_corpus_tools(session: Session) -> "list[SandboxFinding]":
     """Check the configured corpus, or a small world, through the running server or one started for the check."""
-    from flows.ops.sandbox import small_world, some_sandbox
+    from flows.ops.sandbox import small_world, state_dir
     from slmsearch.environments.searcher.indexed_corpus import open_indexed_corpus
     from slmsearch.extensions.sandbox.checks import check_tools
     from slmsearch.extensions.sandbox.client import with_token
+    from slmsearch.extensions.sandbox.configured import some_sandbox
     from slmsearch.extensions.sandbox.sessions import SessionCorpus
 
-    config = small_world(session.config)
+    config = session.config.changed({"corpus": small_world(session.config.corpus)})
     opened = open_indexed_corpus(config)
     indexed = SessionCorpus(opened.corpus_digest, opened.index_key, config.retrieval.top_k)
-    with some_sandbox(session.config) as address:
+    with some_sandbox(session.config, state_dir(config.paths)) as address:
         return check_tools(with_token(config.sandbox, config.paths).model_copy(update={"base_url": address}), indexed, opened.toolbox)
 
 
 def check_scripted_tools(session: Session) -> "list[SandboxFinding]":
     """Check a server with scripted tools, in this process."""
-    from flows.ops.sandbox import configured_engine
+    from flows.ops.sandbox import state_dir
     from slmsearch.extensions.sandbox.checks import ScriptedTools, check_scripted
-    from slmsearch.extensions.sandbox.server import Service, live_server
+    from slmsearch.extensions.sandbox.server import Service, live_server, make_engine
 
-    config = session.config.sandbox
-    with live_server(Service(config, configured_engine(session.config), lambda indexed: ScriptedTools())) as address:
+    config, home = session.config.sandbox, state_dir(session.config.paths)
+    with live_server(Service(config, make_engine(config, home), lambda indexed: ScriptedTools())) as address:
         return check_scripted(config.model_copy(update={"base_url": address}))

@@ -18,7 +18,7 @@ from flows.runtime.api import SERVER, client_of, find_up, record_files
 from flows.runtime.pool import POOL
 from flows.runtime.settings import read_environment
 from slmsearch.artifacts.directories import find_abandoned, remove_abandoned
-from slmsearch.config import PathsConfig, RunConfig
+from slmsearch.config import PathsConfig, RunConfig, TrackingConfig
 from slmsearch.errors import SlmSearchError
 from slmsearch.foreign import cause_of, without_credentials
 from slmsearch.http_client import ANSWER_SECONDS, answers, make_client
@@ -51,11 +51,11 @@ def look(config: RunConfig) -> Facts:
         unwritable=tuple(str(home) for home in homes if not os.access(_existing(home), os.W_OK)),
         entered_by_others=tuple(str(home) for home in homes if home.is_dir() and home.stat().st_mode & 0o007),
         listeners=tuple(_listeners(damaged)),
-        prefect=_prefect(config.paths, environment, damaged),
+        prefect=_prefect(paths, environment, damaged),
         chroma_server=_chroma_server(config.retrieval.chroma_url) if config.retrieval.chroma_url else None,
         abandoned=tuple(found for home in staging for found in find_abandoned(home)),
         dead_records=(*(() if find_up(config.paths) else record_files(config.paths)), *([pointer] if is_dead_pointer(pointer) else [])),
-        orphans=_orphans(config, damaged),
+        orphans=_orphans(paths, config.tracking, damaged),
         damaged=tuple(damaged),
     )
 
@@ -132,16 +132,16 @@ def _chroma_server(address: str) -> tuple[str, str]:
     return without_credentials(address), found if isinstance(found, str) else ""
 
 
-def _orphans(config: RunConfig, damaged: list[str]) -> int:
+def _orphans(paths: PathsConfig, tracking: TrackingConfig, damaged: list[str]) -> int:
     try:
-        registry = open_run_registry(config)
+        registry = open_run_registry(paths, tracking)
         return sum(run.status == "RUNNING" and not run.is_live for run in registry.runs()) if registry else 0
     except SlmSearchError as error:
         damaged.append(str(error))
         return 0
 
 
-def remove_leftovers(facts: Facts, config: RunConfig) -> list[str]:
+def remove_leftovers(facts: Facts, paths: PathsConfig, tracking: TrackingConfig) -> list[str]:
     """Remove leftovers of killed processes without losing data; return one line for each."""
     homes = dict.fromkeys(path.parent for path in facts.abandoned)
     done = [f"removed {home / name}" for home in homes for name in remove_abandoned(home)]
@@ -149,5 +149,5 @@ def remove_leftovers(facts: Facts, config: RunConfig) -> list[str]:
         path.unlink(missing_ok=True)
         done.append(f"removed {path}")
     if facts.orphans:
-        done.append(f"ended {open_tracker(config).end_orphans()} MLflow runs as KILLED")
+        done.append(f"ended {open_tracker(paths, tracking).end_orphans()} MLflow runs as KILLED")
     return done

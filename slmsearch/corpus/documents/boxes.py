@@ -102,7 +102,9 @@ def _note_of(heading: Tag) -> Tag | None:
             return None
         if parent.name == "blockquote":
             return parent
-        is_note = parent.get("role") in ("note", "doc-tip", "doc-notice", "alert") or NOTE_WORDS & class_words(parent)
+        classes = {*parent.get_attribute_list("class")}  # the id of a section is made of its heading
+        words = classes if parent.name == "section" or "section" in classes else class_words(parent)
+        is_note = parent.get("role") in ("note", "doc-tip", "doc-notice", "alert") or NOTE_WORDS & words
         if is_note and len(parent.find_all(HEADINGS)) == 1:
             before = heading.find_all_previous(string=True, limit=40)
             return None if any(text.strip() and parent in text.parents for text in before) else parent

@@ -17,8 +17,7 @@ MAX_INCLUDED = 200
 """Maximum number of files that one document may include."""
 _INCLUDE = re.compile(r"\{\{\s*#(?:include|rustdoc_include|playground|rust_playground)\s+([^\s{}]+)[^{}]*\}\}")
 _MDBOOK = re.compile(r"\{\{\s*#[a-z_]+[^{}]*\}\}")
-_COMMENT = re.compile(r"(`[^`\n]*`)|<!--.*?-->", re.DOTALL)
-_OBSIDIAN_COMMENT = re.compile(r"%%.*?%%", re.DOTALL)
+_COMMENT = re.compile(r"(`[^`\n]*`)|<!--.*?-->|%%.*?%%", re.DOTALL)
 _ANCHOR = re.compile(r"^.*\bANCHOR(?:_END)?:.*\n?", re.MULTILINE)
 _MARKED = r"^[^\n]*\bANCHOR:[ \t]*{name}[ \t]*\n(.*?)^[^\n]*\bANCHOR_END:[ \t]*{name}[ \t]*$"
 _DIRECTIVE = re.compile(r"^\{([\w:+.-]+)\}\s*(.*)$")
@@ -80,10 +79,8 @@ def convert_blocks(text: str, include: Include, dropped: list[Dropped], is_mdx: 
         text = _with_included(text, include, dropped)
     if _OPEN_MARK.search(text):
         text = _outside_code(text, lambda part: _STRETCHED.sub(_on_one_line, part))
-    if "<!--" in text:
+    if "<!--" in text or "%%" in text:
         text = _outside_code(text, lambda part: _COMMENT.sub(lambda found: found[1] or "", part))
-    if "%%" in text:
-        text = _outside_code(text, lambda part: _OBSIDIAN_COMMENT.sub("", part))
     if "][" in text:
         text = _with_targets(text)
     lines = list(_unfenced_directives(text.split("\n")))

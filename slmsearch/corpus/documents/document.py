@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 MAX_CHARS = 20_000_000
 """Maximum length of one document, in characters."""
@@ -15,7 +15,7 @@ class Document(NamedTuple):
     """Title that the format gives the document; empty if there is none."""
     content: str
     """Markdown; every line that starts with `#` is a heading."""
-    metadata: Mapping[str, Any] = MappingProxyType({})
+    metadata: Mapping[str, object] = MappingProxyType({})
     """Further metadata as JSON: `date`, `tags` ..."""
     dropped: Sequence[Sequence[str]] = ()
     """Parts that were left out on purpose: kind (`navigation`, `hidden sheet` ...) and text."""

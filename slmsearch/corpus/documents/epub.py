@@ -4,7 +4,6 @@ import io
 import posixpath
 import zipfile
 from collections.abc import Iterator
-from typing import Any
 from urllib.parse import unquote
 from xml.etree import ElementTree
 
@@ -88,8 +87,8 @@ def _spine(package: ElementTree.Element, folder: str) -> Iterator[tuple[str, boo
             yield name, "nav" in str(item.get("properties", "")).split()
 
 
-def _metadata(package: ElementTree.Element) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _metadata(package: ElementTree.Element) -> dict[str, str]:
+    found: dict[str, str] = {}
     for key, name in (("author", "creator"), ("date", "date"), ("language", "language")):
         values = [one_line(element.text or "") for element in _find(package, name)]
         if any(values):

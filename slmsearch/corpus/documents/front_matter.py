@@ -38,7 +38,7 @@ class FrontMatter(NamedTuple):
     """Text without its front matter, and the metadata from it."""
 
     title: str
-    metadata: dict[str, Any]
+    metadata: dict[str, object]
     rest: str
     found: bool
 
@@ -102,23 +102,23 @@ def split_fields(text: str) -> FrontMatter:
 
 
 def _made(fields: dict[Any, Any], rest: str) -> FrontMatter:
-    metadata: dict[str, Any] = {}
+    metadata: dict[str, object] = {}
     for key, value in fields.items():
         name = str(key).lower()
         name = NAMES.get(name, name)
         plain = _plain(value)
         if name not in KEPT or plain in (None, "", []):
             continue
-        if name in metadata and isinstance(metadata[name], list) and isinstance(plain, list):
-            plain = list(dict.fromkeys([*metadata[name], *plain]))
+        if isinstance(known := metadata.get(name), list) and isinstance(plain, list):
+            plain = list(dict.fromkeys([*known, *plain]))
         metadata[name] = plain
-    if isinstance(metadata.get("tags"), str):
-        metadata["tags"] = [tag for tag in re.split(r"[,;]\s*|\s+", metadata["tags"]) if tag]
+    if isinstance(tags := metadata.get("tags"), str):
+        metadata["tags"] = [tag for tag in re.split(r"[,;]\s*|\s+", tags) if tag]
     title = metadata.pop("title", "")
     return FrontMatter(one_line(str(title)) if isinstance(title, str | int | float) else "", metadata, rest.lstrip("\n"), True)
 
 
-def _plain(value: object) -> Any:
+def _plain(value: object) -> object:
     """Convert a value to JSON: text, numbers, and lists of them; deeper values are left out."""
     if isinstance(value, datetime.date | datetime.time):
         return value.isoformat()

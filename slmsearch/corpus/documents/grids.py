@@ -15,7 +15,7 @@ _VALUE = re.compile(r"[^\W\d_]{0,3}[\W_]*\d[\d\W_]*(?:[^\W\d_]{1,3})?|(?:[^\w#%$
 """A number with its unit or currency, a date, a mark for no value; `#`, `%` and a currency alone name a column."""
 _NOTES_BESIDE = 3
 _FIRST_ROWS = 8
-"""So many rows of a table may stand above its headers, or be headers."""
+"""Most rows at the top of a table that are notes above its headers, or headers."""
 
 
 class Cell(NamedTuple):
@@ -44,7 +44,7 @@ class SheetBlock:
     left: int = 0
     """Column in which it begins."""
     numbers: list[int] = field(default_factory=list)
-    """Of each row, from 0, in the grid."""
+    """Number of each row in the grid, from 0."""
     top: int = 0
     """Row in which it begins, with the lines above."""
     caption: str = ""
@@ -52,7 +52,7 @@ class SheetBlock:
     lead: int = -1
     """Column of the line above a table without headers."""
     is_caption: bool = False
-    """Whether it is lines alone, bold or shaded: the caption of what comes below."""
+    """The block holds lines alone, bold or shaded: they are the caption of the block below."""
 
 
 def guess_value(text: str) -> bool:
@@ -67,7 +67,7 @@ def find_blocks(rows: Sequence[Sequence[Cell]], has_names: bool = False) -> list
     right has labels of its own.
 
     Args:
-        rows: of cells.
+        rows: rows of cells.
         has_names: whether the first row of a table is one of headers where nothing speaks against it.
     """
     blocks: list[SheetBlock] = []
@@ -95,7 +95,7 @@ def find_blocks(rows: Sequence[Sequence[Cell]], has_names: bool = False) -> list
 
 
 def _regions(rows: Sequence[Sequence[Cell]]) -> list[tuple[int, list[Sequence[Cell]]]]:
-    """Return what empty rows separate, each with its first row."""
+    """Return the regions between empty rows, each with the number of its first row."""
     found: list[tuple[int, list[Sequence[Cell]]]] = []
     goes_on = False
     for number, row in enumerate(rows):

@@ -1,9 +1,9 @@
 """Info files of Texinfo as Markdown: nodes in order, without their heads, menus and the table of nodes."""
 
 import re
-from typing import Any
 
 from slmsearch.corpus.documents.dialects import SHOWN_CHARS, Dropped, Include
+from slmsearch.corpus.documents.document import Document
 from slmsearch.corpus.documents.skipped import NotTakenError, Reason
 from slmsearch.corpus.documents.text import checked_text, escape_heading, one_line
 
@@ -19,11 +19,8 @@ _TAG = re.compile(r"\x00\x08\[[^\]]*\x00\x08\]")
 _TITLE = re.compile(r"\A#+ (?!\d+(?:\.\d+)* |Appendix )(.+)$", re.MULTILINE)
 
 
-def read_info(text: str, include: Include) -> tuple[str, str, dict[str, Any], list[Dropped]]:
-    """Read an info file and its parts, if it is divided.
-
-    Returns:
-        The title of its top node, its text as Markdown, metadata, and dropped parts: kind and text.
+def read_info(text: str, include: Include) -> Document:
+    """Read an info file and its parts, if it is divided; its title is that of its top node.
 
     Raises:
         NotTakenError: the text is no info file.
@@ -46,7 +43,7 @@ def read_info(text: str, include: Include) -> tuple[str, str, dict[str, Any], li
             else NotTakenError(Reason.KIND, "no info file of Texinfo")
         )
     title = _TITLE.match(content)
-    return title[1] if title else "", checked_text(content), {}, dropped
+    return Document(title[1] if title else "", checked_text(content), {}, dropped)
 
 
 def _node(node: str, dropped: list[Dropped]) -> str:

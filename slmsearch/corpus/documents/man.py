@@ -4,10 +4,10 @@ Tables stay tables, examples become code; macros that only lay out paper are dro
 """
 
 import re
-from typing import Any
 
 from slmsearch.corpus.documents import mdoc
-from slmsearch.corpus.documents.dialects import Dropped, Include
+from slmsearch.corpus.documents.dialects import Include
+from slmsearch.corpus.documents.document import Document
 from slmsearch.corpus.documents.roff import Roff, is_roff, read_table, split_arguments
 from slmsearch.corpus.documents.skipped import NotTakenError, Reason
 from slmsearch.corpus.documents.text import escape_heading, fenced, one_line
@@ -23,11 +23,8 @@ _NAMES = re.compile(r"## [^\n]+\n+((?:[^\n]+\n)*?[^\n]*?)\s[-\u2013\u2014]+\s+([
 _LOOSE = re.compile(r"[\s_-]+")
 
 
-def read_man(text: str, include: Include) -> tuple[str, str, dict[str, Any], list[Dropped]]:
-    """Read a manual page.
-
-    Returns:
-        Its title with name and section (`ls(1)`), its text as Markdown, metadata, and dropped parts: kind and text.
+def read_man(text: str, include: Include) -> Document:
+    """Read a manual page; its title has name and section (`ls(1)`).
 
     Raises:
         NotTakenError: the text is no manual page; files of any kind end in a number.
@@ -40,10 +37,10 @@ def read_man(text: str, include: Include) -> tuple[str, str, dict[str, Any], lis
     made = mdoc.MdocReader(roff).read(lines) if is_mdoc else _ManReader(roff).read(lines)
     content = re.sub(r"\n{3,}", "\n\n", "\n".join(made.lines)).strip()
     title, metadata = _named(made, content)
-    return title, f"# {title}\n\n{content}" if title else content, metadata, [("include", name) for name in roff.missing]
+    return Document(title, f"# {title}\n\n{content}" if title else content, metadata, [("include", name) for name in roff.missing])
 
 
-def _named(made: "mdoc.MdocText", content: str) -> tuple[str, dict[str, Any]]:
+def _named(made: "mdoc.MdocText", content: str) -> tuple[str, dict[str, str]]:
     """Return a page's title, spelled as in its first section, and its metadata."""
     found = _NAMES.match(content)
     names, description = (one_line(found[1]), one_line(found[2])) if found else ("", "")

@@ -13,6 +13,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from slmsearch.corpus.documents.dialects import Dropped, Include, convert_blocks, convert_lines, without_shortcodes
+from slmsearch.corpus.documents.document import Document
 from slmsearch.corpus.documents.front_matter import split_front_matter
 from slmsearch.corpus.documents.skipped import NotTakenError
 from slmsearch.corpus.documents.text import escape_heading, one_line
@@ -41,16 +42,13 @@ _EMPHASIS = re.compile(r"(?<![\w\\])(\*{1,3}|_{1,3})(?=\S)(.{1,300}?)(?<=\S)\1(?
 _ESCAPED = re.compile(r"\\([!-/:-@\[-`{-~])")
 
 
-def read_markdown(text: str, include: Include | None = None, is_mdx: bool = False) -> tuple[str, str, dict[str, object], list[Dropped]]:
+def read_markdown(text: str, include: Include | None = None, is_mdx: bool = False) -> Document:
     """Read Markdown.
 
     Args:
         text: text of the file.
         include: returns the text of an included file.
         is_mdx: True if tags are components, which the text may import.
-
-    Returns:
-        The title from its front matter, its text, metadata, and dropped parts: kind and text.
     """
     front = split_front_matter(text)
     dropped: list[Dropped] = []
@@ -59,7 +57,7 @@ def read_markdown(text: str, include: Include | None = None, is_mdx: bool = Fals
     if not is_plain(whole):
         lines = _canonical(lines, whole, dropped, front.found)
     content = re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip("\n")
-    return front.title, content, front.metadata, dropped
+    return Document(front.title, content, front.metadata, dropped)
 
 
 def is_plain(text: str) -> bool:

@@ -28,12 +28,12 @@ FEWEST = 2
 def read_markup(text: str, kind: str, include: Include) -> Document:
     """Read a text file of a kind: `markdown`, `mdx`, `rst`, `man`, `info`, or `text`, whose kind is guessed."""
     if kind in ("man", "info"):
-        return Document(*(read_man if kind == "man" else read_info)(text, include))
+        return (read_man if kind == "man" else read_info)(text, include)
     kind = guess_kind(text) if kind == "text" else kind
     if kind == "rst":
-        return Document(*read_rst(text, include))
+        return read_rst(text, include)
     if kind in ("markdown", "mdx"):
-        return Document(*read_markdown(text, include, kind == "mdx"))
+        return read_markdown(text, include, kind == "mdx")
     fields = split_fields(text)
     return Document(fields.title, text_to_markdown(fields.rest), fields.metadata, [])
 

@@ -5,9 +5,10 @@ Pictures and interactive output are dropped; a long output is cut.
 
 import json
 import re
+from collections.abc import Sequence
 from typing import Any
 
-from slmsearch.corpus.documents.dialects import Dropped
+from slmsearch.corpus.documents.document import Document
 from slmsearch.corpus.documents.front_matter import split_front_matter
 from slmsearch.corpus.documents.markdown import read_markdown
 from slmsearch.corpus.documents.skipped import NotTakenError, Reason
@@ -16,14 +17,12 @@ from slmsearch.corpus.documents.text import fenced, one_line
 MAX_OUTPUT_CHARS = 1500
 """Number of characters kept of a cell's output."""
 _COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+_NAMED = ("image/", "application/vnd.jupyter.widget-view")
+"""Types of outputs whose text is only a name: pictures and widgets."""
 
 
-def notebook_to_markdown(text: str) -> tuple[str, str, dict[str, Any], list[Dropped]]:
-    """Convert a notebook of nbformat 4.
-
-    Returns:
-        The title from its metadata or the front matter in its first cell, empty if they hold none; its Markdown; further metadata of the
-        front matter; and dropped parts: kind and text.
+def notebook_to_markdown(text: str) -> Document:
+    """Convert a notebook of nbformat 4; front matter in its first cell gives metadata, and the title if the notebook has none.
 
     Raises:
         NotTakenError: the file is no such notebook.
@@ -33,20 +32,20 @@ def notebook_to_markdown(text: str) -> tuple[str, str, dict[str, Any], list[Drop
         cells, metadata = notebook["cells"], notebook.get("metadata", {})
         language = str(metadata.get("language_info", {}).get("name", ""))
         front = split_front_matter(_joined(cells[0]["source"]) if cells and cells[0]["cell_type"] in ("raw", "markdown") else "")
-        dropped: list[Dropped] = []
+        dropped: list[Sequence[str]] = []
         parts = [part for cell in cells for part in _cell(cell, language if language.isalnum() else "", dropped)]
-        return one_line(str(metadata.get("title") or front.title)), "\n\n".join(parts), front.metadata, dropped
+        return Document(one_line(str(metadata.get("title") or front.title)), "\n\n".join(parts), front.metadata, dropped)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise NotTakenError(Reason.BROKEN, f"it is no notebook of nbformat 4 ({type(error).__name__}: {error})") from error
 
 
-def _cell(cell: dict[str, Any], language: str, dropped: list[Dropped]) -> list[str]:
+def _cell(cell: dict[str, Any], language: str, dropped: list[Sequence[str]]) -> list[str]:
     source = _joined(cell["source"]).strip("\n")
     if cell["cell_type"] != "code":
-        read = read_markdown(source) if cell["cell_type"] == "markdown" else ("", "", {}, [])
-        dropped += read[3]
-        return [read[1]] if read[1].strip() else []
-    printed = "\n".join(filter(None, (_printed(output).strip("\n") for output in cell.get("outputs", []))))
+        read = read_markdown(source) if cell["cell_type"] == "markdown" else Document("", "")
+        dropped += read.dropped
+        return [read.content] if read.content.strip() else []
+    printed = "\n".join(filter(None, (_COLOUR.sub("", _printed(output)).strip("\n") for output in cell.get("outputs", []))))
     if len(printed) > MAX_OUTPUT_CHARS:
         printed = f"{printed[:MAX_OUTPUT_CHARS]}\n..."
     return [fenced(code, info) for code, info in ((source, language), (printed, "")) if code.strip()]
@@ -55,11 +54,10 @@ def _cell(cell: dict[str, Any], language: str, dropped: list[Dropped]) -> list[s
 def _printed(output: dict[str, Any]) -> str:
     kind, data = output["output_type"], output.get("data", {})
     if kind == "stream":
-        return _COLOUR.sub("", _joined(output["text"]))
+        return _joined(output["text"])
     if kind == "error":
-        return f"{output['ename']}: {_COLOUR.sub('', str(output['evalue']))}"
-    # The text beside a picture is only its name.
-    return "" if any(name.startswith("image/") for name in data) else _joined(data.get("text/plain", ""))
+        return f"{output['ename']}: {output['evalue']}"
+    return "" if any(name.startswith(_NAMED) for name in data) else _joined(data.get("text/plain", ""))
 
 
 def _joined(text: str | list[str]) -> str:

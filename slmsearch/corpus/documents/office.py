@@ -1,9 +1,8 @@
-"""What office documents share: the package of XML files that holds them, and titles that nobody gave."""
+"""Common parts of office documents: the package of XML files that holds them, and titles that programs invent."""
 
 import io
 import re
 import zipfile
-from typing import Any
 
 from lxml import etree
 
@@ -11,7 +10,7 @@ from slmsearch.corpus.documents.skipped import NotTakenError, Reason
 from slmsearch.corpus.documents.text import check_not_binary
 
 MAX_UNPACKED_BYTES = 1_000_000_000
-"""Of all parts together; a file that unpacks to more is made to do harm, or a dump."""
+"""Size of all parts together; a file that unpacks to more is an attack or a dump."""
 _OLD_OFFICE = b"\xd0\xcf\x11\xe0"
 _UTF_16_ENCRYPTED = "EncryptedPackage".encode("utf-16-le")
 _NO_TITLE = re.compile(
@@ -20,13 +19,13 @@ _NO_TITLE = re.compile(
     r"|\[.*\]|(?:document )?title|template|unknown|none|.*\.(?:docx?|dotx?|xlsx?|xltx?|pptx?|potx?|rtf|odt|ods|odp))",
     re.IGNORECASE,
 )
-"""What programs write as a title where nobody gave one."""
+"""Titles that programs write into documents without one."""
 _PROGRAMS = frozenset({"openpyxl", "python-docx", "xlsxwriter", "apache poi", "microsoft office user", "user", "un-named"})
-"""Authors who are nobody."""
+"""Names that programs write where the author is unknown."""
 
 
 def check_package(data: bytes) -> None:
-    """Refuse what is no package of an office document.
+    """Refuse a file that is no package of an office document.
 
     Raises:
         NotTakenError: it is encrypted, another kind of file, broken, or unpacks to too much.
@@ -52,7 +51,7 @@ def parse_xml(data: bytes) -> etree._Element:
     return etree.fromstring(data, etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False, remove_comments=True))
 
 
-def read_properties(archive: zipfile.ZipFile) -> tuple[str, dict[str, Any]]:
+def read_properties(archive: zipfile.ZipFile) -> tuple[str, dict[str, object]]:
     """Return the title in a package's properties, empty where there is none, and what else they say: author, date, tags."""
     found: dict[str, str] = {}
     if "docProps/core.xml" in archive.namelist():

@@ -58,7 +58,7 @@ def pdf_to_markdown(data: bytes) -> Document:
     headings = (place_headings(lines, outline) if outline else find_headings(lines, setting)) or (_by_page(lines) if len(pages) > 1 else [])
     content = checked_text("\n\n".join(_parts(lines, headings, setting)))
     metadata = {"section_pages": [[heading.text, heading.page + 1] for heading in headings]} if headings else {}
-    return Document(title, f"# {title}\n\n{content}" if title else content, metadata | _facts(facts), kept.dropped + broken)
+    return Document(title, f"# {title}\n\n{content}" if title else content, {**metadata, **_facts(facts)}, kept.dropped + broken)
 
 
 def _read_pages(document: PdfDocument) -> tuple[list[list[PdfLine]], list[tuple[str, str]]]:

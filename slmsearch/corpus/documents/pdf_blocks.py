@@ -20,11 +20,11 @@ SHORT_FRAC = 0.8
 STACKED = 0.7
 """Distance of two lines, in usual ones, below which they are parts of one formula."""
 INDENT = 0.8
-"""By which the first line of a paragraph begins further right, or a line of a list further left, in font sizes."""
+"""Distance, in font sizes, by which the first line of a paragraph begins further right, or a line of a list further left."""
 OTHER_SIZE = 0.12
 """Share by which the font's size differs in another paragraph."""
 NOTE_SIZE = 0.93
-"""Of the text's font that the font of notes at the foot of a page has at most."""
+"""Largest size of the font of footnotes, as a share of the size of the text's font."""
 ALIGNED = 2.0
 """Points by which cells of a column differ from one another at most."""
 MAX_COLUMNS, ROW_CELLS = 30, 4
@@ -41,16 +41,16 @@ _ENDS = tuple(".!?:;\u3002\uff01\uff1f")
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """How a document is set."""
+    """Typographic measures of a document."""
 
     leading: float
     """Usual distance of two lines, in font sizes."""
     width: float
-    """Of usual full lines, in points."""
+    """Width of usual full lines, in points."""
     size: float
-    """Of the font in which most text is set."""
+    """Size of the font in which most text is set."""
     words: Mapping[str, int]
-    """How often each word stands in it, lower case."""
+    """Number of occurrences of each word, in lower case."""
 
     @classmethod
     def of(cls, lines: Sequence[PdfLine]) -> Self:
@@ -123,9 +123,9 @@ def moved_notes(lines: Sequence[PdfLine], starts: Sequence[int], setting: Settin
     """Return the lines of notes at the foot of a page by the section of that page, from 0 for the first, that alone has their mark.
 
     Args:
-        lines: of the document.
-        starts: where its sections begin, but the first.
-        setting: of the document.
+        lines: all lines of the document.
+        starts: numbers of the lines with which its sections begin, without the first section.
+        setting: measures of the document.
     """
     found, moved = _notes(lines, setting), defaultdict[int, list[int]](list)
     sections = [bisect_right(starts, number) for number in range(len(lines))]

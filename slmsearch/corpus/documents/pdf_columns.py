@@ -14,13 +14,13 @@ GUTTER = 6.0
 CROSSING_FRAC = 0.25
 """Share of the usual number of pieces at a place that may cross a gutter: headings and tables over all columns."""
 FEWEST_LINES = 6
-"""Of a column."""
+"""Fewest lines of a column."""
 FULL_FRAC = 0.6
-"""Of a column's width that half of its lines have at least: a table's cells are narrower."""
+"""Share of a column's width that at least half of its lines reach; the cells of tables are narrower."""
 NARROW_FRAC = 0.08
-"""Of the text's width that a column has at most that is none: numbers of lines, notes printed up the margin."""
+"""Share of the text's width up to which a strip is no column: line numbers, notes printed up the margin."""
 WORDS = 4
-"""That half of the lines of a column have at least: cells of tables have fewer."""
+"""Number of words that at least half of a column's lines have; the cells of tables have fewer."""
 ACROSS_FRAC = 0.2
 """Share of lines that are drawn out of their column's order, from which a page was drawn across its columns."""
 
@@ -109,7 +109,7 @@ def _gutters(pieces: Sequence[PdfLine]) -> list[tuple[float, float]]:
 
 
 def _without_narrow(gutters: list[tuple[float, float]], left: float, right: float) -> list[tuple[float, float]]:
-    """Leave out, of the white on both sides of what is too narrow for a column, the narrower one."""
+    """Leave out the narrower of the two gutters beside a strip that is too narrow for a column."""
     bounds = [(left, left), *gutters, (right, right)]
     for number in range(1, len(bounds)):
         if bounds[number][0] - bounds[number - 1][1] < NARROW_FRAC * (right - left):

@@ -1,4 +1,4 @@
-"""Where a PDF's headings stand: those of its outline as they are printed, or, without one, lines in larger fonts."""
+"""The places of a PDF's headings: those of its outline as they are printed, or, without one, lines in larger fonts."""
 
 import itertools
 import re
@@ -11,7 +11,7 @@ from slmsearch.corpus.documents.pdf_lines import PdfLine, key_of
 from slmsearch.corpus.documents.text import one_line
 
 MAX_LINES = 3
-"""Of a printed heading."""
+"""Most lines of a printed heading."""
 LARGER = 1.1
 """Size of a heading's font, in that of the text, where there is no outline."""
 TITLE_LARGER = 1.25
@@ -36,14 +36,14 @@ _NUMERALS = ("I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX", "X", "XI", 
 FEWEST_COUNTED = 3
 """Lines that are numbered in order before they are headings."""
 PROSE_FRAC = 0.6
-"""Of the usual width of full lines that three lines of the first page's text have at least."""
+"""Share of the usual width of full lines that each of the first three lines of the first page's text exceeds."""
 NUMBERED_FRAC = 0.95
-"""Of that width that a numbered heading has at most."""
+"""Share of that width below which a numbered line may be a heading."""
 APART = 1.15
 """Room above a heading, in usual distances of two lines."""
 _NUMBERED = re.compile(r"(?:[A-Z]|\d+)(?:\.\d+)*\.?\s+[^\W\d_a-z]")
 _SYMBOLS = re.compile(r"[=<>_{}|\\]")
-"""What stands in code and formulas."""
+"""Characters of code and formulas."""
 
 
 Look = tuple[float, int]
@@ -59,7 +59,7 @@ class Heading:
     page: int
     """From 0."""
     height: float | None = None
-    """Where on its page the outline points to, in points from below."""
+    """Height on the page to which the outline points, in points from below."""
     left: float | None = None
     """The same, from the left."""
     line: int = -1
@@ -161,7 +161,7 @@ def without_title(lines: Sequence[PdfLine], title: str) -> list[PdfLine]:
 
 
 def find_title(lines: Sequence[PdfLine], outline: Sequence[Heading] = ()) -> tuple[str, list[PdfLine]]:
-    """Take the title off the first page: what is printed largest in its upper part, and is no heading of the outline.
+    """Take the title off the first page: the largest print in its upper part that is no heading of the outline.
 
     Returns:
         The title, empty where nothing is larger than the text, and the lines that are left.
@@ -200,7 +200,7 @@ def _bold_on_top(lines: Sequence[PdfLine]) -> int:
 
 
 def find_headings(lines: Sequence[PdfLine], setting: Setting) -> list[Heading]:
-    """Find headings by their looks: what is larger than the text, bold, in capitals or numbered, alone on its line.
+    """Find headings by their looks: lines larger than the text, bold, in capitals or numbered, with nothing beside them.
 
     Returns:
         Headings; none where too much is set so, as on slides.
@@ -217,7 +217,7 @@ def find_headings(lines: Sequence[PdfLine], setting: Setting) -> list[Heading]:
 
 
 def _headings(lines: Sequence[PdfLine], looks: Sequence[Look | None], body: float) -> Iterator[Heading]:
-    """Put the lines of each heading together; what is too long is none."""
+    """Join the lines of each heading; leave out headings that are too long."""
     number = 0
     while number < len(lines):
         count = 1

@@ -26,9 +26,9 @@ SMALLER, RAISED = 0.85, 0.15
 FEWEST_LINES, EDGE_FRAC = 6, 0.2
 """Lines, and share of all pieces of a page, that end at the same place where its text has an edge."""
 _HYPHEN = 2
-"""What PDFium says for a hyphen at a line end."""
+"""Character code that PDFium returns for a hyphen at the end of a line."""
 _ITEM = re.compile(r"\W|\(?(?:[A-Z]?\d+(?:\.\d+)*|[A-Za-z])[.)]?")
-"""What stands before an item of a list or a heading; the gap after it makes no cell."""
+"""Mark or number before an item of a list or a heading; the gap after it separates no cell."""
 _BOLD = re.compile(r"bold|black|heavy|semibold|demi|[-,]bd|-medi\b|cmbx|(?:^|\+)(?:sf)?[bs]x\d", re.IGNORECASE)
 _FIXED = re.compile(
     r"mono|courier|typewriter|consol|menlo|cmtt|sltt|nimbusmon|cmsltt|(?:^|\+)(?:ec|la|sf)?tt\d|inconsolata|terminal", re.IGNORECASE
@@ -53,18 +53,18 @@ class PdfLine:
     right: float
     top: float
     size: float
-    """Of its font: the one that most of its characters have."""
+    """Size of the font of most of its characters."""
     bold: bool = False
     fixed: bool = False
-    """Whether all characters have the same width, as in code."""
+    """All characters have the same width, as in code."""
     cells: tuple[tuple[float, float, str], ...] = ()
     """Left, right and text of its parts, where wide gaps divide it."""
     is_item: bool = False
-    """Whether a mark or number stands before it, with a gap after that."""
+    """A mark or number stands before the text, with a gap after it."""
     is_aside: bool = False
-    """Whether it is a note in the margin."""
+    """The line is a note in the margin."""
     key: str = field(default="", init=False)
-    """Its letters and digits, lower case: what is compared."""
+    """Its letters and digits in lower case, for comparisons."""
 
     def __post_init__(self) -> None:
         self.key = key_of(self.text)

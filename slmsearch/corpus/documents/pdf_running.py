@@ -1,4 +1,4 @@
-"""What a PDF prints on its pages beside its text: running heads, page numbers, tables of contents."""
+"""Printed parts of a PDF's pages beside its text: running heads, page numbers, tables of contents."""
 
 import itertools
 import re
@@ -32,7 +32,7 @@ _NUMBER_BEFORE = re.compile(r"^\W*(?:[A-Z]?\d+(?:\.\d+)*|[A-Z]|[IVXLC]+)[.:)]?\s
 
 
 class Kept(NamedTuple):
-    """What is left of the lines, and what is not."""
+    """Lines that stay text, and the text that was dropped."""
 
     lines: list[PdfLine]
     dropped: list[tuple[str, str]]
@@ -46,7 +46,7 @@ def drop_running(pages: Sequence[Sequence[PdfLine]], titles: Iterable[str] = ())
 
     Args:
         pages: lines of each page in reading order.
-        titles: of the outline, by which tables of contents without leading dots are known.
+        titles: titles of the outline; tables of contents without leading dots are found by them.
     """
     running = {id(line): line for line in _running(pages)}
     names = {key_of(_NUMBER_BEFORE.sub("", title)) for title in titles} - {""}
@@ -107,7 +107,7 @@ def _are_under_headings(alike: Sequence[PdfLine], pages: Sequence[Sequence[PdfLi
 
 
 def _without_text(found: Sequence[PdfLine], pages: Sequence[Sequence[PdfLine]]) -> list[PdfLine]:
-    """Leave out what stands often elsewhere too: a sentence that a text repeats."""
+    """Leave out lines that also stand often elsewhere: sentences that a text repeats."""
     keys = Counter(_bare(line) for line in {id(line): line for line in found}.values())
     everywhere = Counter(_bare(line) for lines in pages for line in lines)
     return [line for line in found if not (key := _bare(line)) or everywhere[key] <= (1 + TEXT_FRAC) * keys[key]]

@@ -16,7 +16,7 @@ import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from slmsearch.corpus.documents.document import MAX_CHARS, Document
 from slmsearch.corpus.documents.skipped import NotTakenError, Reason
@@ -173,7 +173,7 @@ def _convert(data: bytes, path: Path, root: Path) -> Document:
     if suffix in NOTEBOOK:
         from slmsearch.corpus.documents.notebook import notebook_to_markdown
 
-        return Document(*notebook_to_markdown(text))
+        return notebook_to_markdown(text)
     if suffix in SEPARATED:
         from slmsearch.corpus.documents.spreadsheet import separated_to_markdown
 
@@ -231,7 +231,7 @@ def serve() -> None:
         try:
             path, root = (Path(os.fsdecode(bytes.fromhex(place))) for place in line.decode().split())
             document = read_document(path, root)
-            answer: dict[str, Any] = document._asdict() | {"metadata": dict(document.metadata)}
+            answer: dict[str, object] = document._asdict() | {"metadata": dict(document.metadata)}
         except NotTakenError as error:
             answer = {"reason": error.reason, "detail": error.detail}
         answers.write(json.dumps(answer).encode() + b"\n")

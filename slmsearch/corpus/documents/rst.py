@@ -6,9 +6,9 @@ which every site has, leave their text.
 
 import re
 import textwrap
-from typing import Any
 
 from slmsearch.corpus.documents.dialects import SHOWN_CHARS, Dropped, Include
+from slmsearch.corpus.documents.document import Document
 from slmsearch.corpus.documents.front_matter import split_fields
 from slmsearch.corpus.documents.rst_tables import read_csv, read_list, read_table
 from slmsearch.corpus.documents.tables import grid_to_markdown
@@ -65,15 +65,12 @@ PROSE = {"ref", "doc", "term", "abbr", "title", "title-reference", "emphasis", "
 """Roles whose text is not code."""
 
 
-def read_rst(text: str, include: Include) -> tuple[str, str, dict[str, Any], list[Dropped]]:
+def read_rst(text: str, include: Include) -> Document:
     """Read a document.
 
     Args:
         text: text of the file.
         include: returns the text of an included file.
-
-    Returns:
-        The title from the fields in its head, its text as Markdown, metadata, and dropped parts: kind and text.
     """
     fields = split_fields(text)
     dropped: list[Dropped] = []
@@ -86,7 +83,7 @@ def read_rst(text: str, include: Include) -> tuple[str, str, dict[str, Any], lis
         whole = _TO_LABEL.sub(lambda role: titles.get(role[1].casefold(), role[0]), whole)
     reader = _Reader(dropped)
     content = _BLANK_LINES.sub("\n\n", "\n".join(reader.convert(_without_docinfo(whole.split("\n"), fields.metadata)))).strip("\n")
-    return _inline(fields.title).replace("`", ""), content, fields.metadata, dropped
+    return Document(_inline(fields.title).replace("`", ""), content, fields.metadata, dropped)
 
 
 def _with_included(text: str, include: Include, dropped: list[Dropped]) -> str:
@@ -105,7 +102,7 @@ def _with_included(text: str, include: Include, dropped: list[Dropped]) -> str:
     return _INCLUDE.sub(included, text)
 
 
-def _without_docinfo(lines: list[str], metadata: dict[str, Any]) -> list[str]:
+def _without_docinfo(lines: list[str], metadata: dict[str, object]) -> list[str]:
     """Move the fields of a document's head (`:date: 2024-01-01`) to metadata; they come first or directly under its title."""
     start = next((number for number, line in enumerate(lines) if _OPTION.match(line) and not line[:1].isspace()), None)
     if start is None or sum(1 for line in lines[:start] if line.strip() and not _COMMENT.match(line)) > 3:
@@ -156,7 +153,8 @@ class _Reader:
             elif found := _FOOTNOTE.match(line):
                 waiting.append(f"[{found[1]}] {found[2] or ''}".rstrip())
             elif _COMMENT.match(line):
-                body, number = _block(lines, number, line)
+                if title != ".." or following.strip():  # what follows an empty comment is text
+                    body, number = _block(lines, number, line)
                 found = _DIRECTIVE.match(line)
                 made += self._directive(found[1], (found[2] or "").strip(), body) if found else []
             elif title.startswith(">>>"):
@@ -200,7 +198,8 @@ class _Reader:
             code = "\n".join(body).strip("\n")
             language, _, label = argument.partition(" ")
             shown = [f"{label}:", ""] if name == "code-tab" and label else []
-            return ["", *shown, fenced(code, language if language.isalnum() else ""), ""] if code.strip() else []
+            is_shown = code.strip() and "hide" not in options
+            return ["", *shown, fenced(code, language if language.isalnum() else ""), ""] if is_shown else []
         if name == "only" and _OTHER_OUTPUT.fullmatch(argument):
             self._dropped.append(("other output", f"only {argument}: {' '.join(' '.join(body).split())}"[:SHOWN_CHARS]))
             return []
@@ -255,10 +254,10 @@ def _block(lines: list[str], start: int, head: str) -> tuple[list[str], int]:
 
 
 def _is_title(title: str, line: str, following: str) -> bool:
-    """Return True for a title; four marks underline a title of any length, as in docutils."""
+    """Return True for a title; four marks underline a title of any length, two one of two letters, as in docutils."""
     underline = following.rstrip()
     named = any(c.isalnum() for c in title) and not _UNDERLINE.fullmatch(line)
-    return named and _UNDERLINE.fullmatch(underline) is not None and len(underline) >= min(4, len(title))
+    return named and _UNDERLINE.fullmatch(underline + underline[-1:]) is not None and len(underline) >= min(4, len(title))
 
 
 def _inline(text: str) -> str:

@@ -25,7 +25,7 @@ _GENERIC = re.compile(r"(?i)(?:sheet|tabelle|feuil|hoja|foglio|blad|ark|list|pla
 """Names that programs give to the only sheet."""
 _CAPTION_CHARS = 80
 _NOTE_LINES = 3
-"""So many lines alone belong to the table above them; more are a list of their own."""
+"""Most lines alone that belong to the table above them; more are a list of their own."""
 _SHOWN_CHARS = 200
 _DELIMITERS = ",;\t|"
 _SAMPLE_LINES = 200
@@ -79,10 +79,10 @@ def blocks_to_markdown(blocks: Sequence[SheetBlock], numbers: Sequence[int], nam
     """Return the tables of a sheet and the lines around them; long tables get sections of the given level.
 
     Args:
-        blocks: of the sheet.
-        numbers: of its rows, as people see them.
-        name: of the sheet.
-        level: of the headings.
+        blocks: tables and lines of the sheet.
+        numbers: numbers of its rows, as people see them.
+        name: the sheet's name.
+        level: level of the headings.
     """
     parts: list[str] = []
     is_divided = False

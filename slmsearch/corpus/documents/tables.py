@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from slmsearch.corpus.documents.text import escape_heading, one_line
 
 MAX_CHARS = 3000
-"""Of a table in one section; longer ones get a section for every so many characters."""
+"""Most characters of a table in one section; a longer table is split into sections of this length."""
 _NAME_CHARS = 30
 """Longest first cell that helps to name such a section."""
 _DISTINCT_FRAC = 0.8
@@ -42,11 +42,11 @@ def split_table(grid: Grid, headers: int, numbers: Sequence[int], name: str, lev
     """Yield a grid as blocks of Markdown: one table, or for a long one several, each with the headers under a heading with its rows.
 
     Args:
-        grid: of cells.
+        grid: rows of cells.
         headers: rows of headers on top of it.
-        numbers: of its rows, as people count them.
+        numbers: numbers of its rows, as people count them.
         name: stands before the numbers of rows in headings; may be empty.
-        level: of the headings.
+        level: level of the headings.
     """
     top, body = grid[:headers], [pair for pair in zip(numbers, grid, strict=True) if any(cell.strip() for cell in pair[1])][headers:]
     pieces: list[list[tuple[int, Sequence[str]]]] = [[]]

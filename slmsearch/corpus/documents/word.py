@@ -27,7 +27,7 @@ MAX_HEADING_CHARS = 300
 _SHOWN_CHARS = 200
 _DEEPEST = 6
 _CONTENTS = "\x00"
-"""Stands where a table of contents was; no text holds it."""
+"""Mark at the place of a dropped table of contents; no text holds it."""
 _CONTENTS_HEADING_CHARS = 40
 _TRANSPARENT = {f"{WORD}{name}" for name in ("customXml", "ins", "moveTo", "smartTag", "sdtContent")}
 _PARTS = {"header": "running head", "footer": "running head", "comments": "comment"}
@@ -37,7 +37,7 @@ class _Cell(NamedTuple):
     blocks: list[str]
     across: int
     goes_on: bool
-    """With the cell above it."""
+    """The cell continues the one above it."""
 
 
 def word_to_markdown(data: bytes) -> Document:
@@ -58,7 +58,7 @@ def word_to_markdown(data: bytes) -> Document:
 
 
 def _without_contents(blocks: list[str]) -> Iterator[str]:
-    """Yield the blocks without the marks of contents, and without what was the heading of contents alone."""
+    """Yield the blocks without the marks of contents, and without headings that stood over contents alone."""
     full = [block for block in blocks if block]
     for number, block in enumerate(full):
         following = full[number + 1] if number + 1 < len(full) else ""

@@ -9,7 +9,7 @@ from slmsearch.corpus.documents.text import one_line
 from slmsearch.corpus.documents.word_styles import WORD, Styles, value
 
 LARGER = 1.3
-"""So much larger than those of the text are the letters of a title, at least."""
+"""Smallest size of a title's letters, as a multiple of the size of the text's letters."""
 MAX_CHARS = 200
 MAX_LINES = 4
 _MAX_COVER = 20

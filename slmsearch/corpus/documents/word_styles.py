@@ -1,4 +1,4 @@
-"""What a Word document's styles and numbering say of its paragraphs: headings, titles, numbers of list items that go on."""
+"""Styles and numbering of a Word document's paragraphs: headings, titles, numbers of list items that go on."""
 
 import re
 from collections import defaultdict
@@ -35,7 +35,7 @@ class _Style:
     number: tuple[str | None, str | None]
     is_hidden: bool
     size: str | None
-    """Of its letters, in half points."""
+    """Size of its letters, in half points."""
 
 
 class Styles:
@@ -85,7 +85,7 @@ class Styles:
         return any(_CONTENTS_NAME.fullmatch(style.name) for style in self.chain(key))
 
     def is_hidden(self, key: str) -> bool:
-        """Say whether it is the style of text that nobody sees."""
+        """Say whether it is a style of hidden text."""
         return any(style.is_hidden for style in self.chain(key))
 
     def size(self, key: str) -> int:

@@ -11,21 +11,21 @@ _GONE = {f"{WORD}{name}" for name in ("del", "moveFrom", "instrText", "delText",
 _CHARACTERS = {f"{WORD}{name}": text for name, text in
     {"tab": " ", "ptab": " ", "br": "\n", "cr": "\n", "noBreakHyphen": "-", "softHyphen": ""}.items()}  # fmt: skip
 _PRIVATE = range(0xF000, 0xF100)
-"""Where symbol fonts have their characters."""
+"""Codes of the characters of symbol fonts."""
 _SYMBOLS = {"wingdings": {0x6F: "☐", 0xA8: "☐", 0x71: "☐", 0x78: "☒", 0xFD: "☒", 0xFE: "☑", 0xFC: "✓", 0xFB: "✗", 0xE0: "→", 0xA7: "▪"},
     "symbol": {0xB7: "•", 0xAE: "→", 0xB0: "°", 0xB1: "±", 0xB3: "≥", 0xA3: "≤", 0xB4: "\u00d7", 0x6D: "μ", 0xB9: "≠"}}  # fmt: skip
 
 
 @dataclass(slots=True)
 class Inline:
-    """What reading a paragraph gathers."""
+    """Contents of a paragraph, gathered while it is read."""
 
     styles: Styles
     parts: list[str] = field(default_factory=list)
     boxes: list[Any] = field(default_factory=list)
     """Text boxes that are anchored in it."""
     notes: list[tuple[str, str, str]] = field(default_factory=list)
-    """Of each note its mark, its kind and its key."""
+    """Mark, kind and key of each note."""
     hidden: list[str] = field(default_factory=list)
 
     def text(self) -> str:
@@ -34,7 +34,7 @@ class Inline:
 
 
 def read_inline(element: Any, into: Inline) -> None:
-    """Read what stands in a paragraph, run or what groups them."""
+    """Read the contents of a paragraph, of a run, or of an element that groups them."""
     for child in element:
         tag = child.tag
         if tag == f"{WORD}t" or tag == f"{_MATH}t":

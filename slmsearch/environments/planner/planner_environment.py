@@ -55,7 +55,7 @@ class PlannerData(DataSource):
         return problems_parts(self.config.planner)
 
     @classmethod
-    def collect_again(cls, config: CorpusConfig, recorded: Mapping[str, Any]) -> dict[str, Any] | None:
+    def collect_again(cls, config: CorpusConfig, recorded: Mapping[str, Any]) -> Mapping[str, object] | None:
         if "kind" not in recorded:
             return None
         if config.questions is None:

@@ -70,7 +70,7 @@ def play_episodes(
 
     Args:
         questions: B questions.
-        sampler: of the policy.
+        sampler: sampler of the policy.
         toolbox: serves the calls.
         config: limits in turns and in tokens, and the kind of reading.
         sampling: temperature, seed and tokens of a turn.

@@ -65,7 +65,7 @@ class SearcherData(DataSource):
         return source_parts(self.config.corpus)
 
     @classmethod
-    def collect_again(cls, config: CorpusConfig, recorded: Mapping[str, Any]) -> dict[str, Any] | None:
+    def collect_again(cls, config: CorpusConfig, recorded: Mapping[str, Any]) -> Mapping[str, object] | None:
         """Compare the parts of the key; another configuration may have given the same corpus."""
         return None if "kind" in recorded else source_parts(config.model_copy(update={"limit_pages": recorded["limit_pages"]}))
 

@@ -60,15 +60,15 @@ class BadRequests:
     def _encode(self, value: Any) -> bytes:
         return json.dumps(value, ensure_ascii=self._rng.random() < 0.5).encode("utf-8", "surrogatepass")
 
-    def _break(self, schema: Schema) -> dict[str, Any]:
+    def _break(self, schema: Schema) -> dict[str, object]:
         """Make an object without a required field, or with a type that no field has."""
         value = self._fill_object(schema, schema)
         value.pop(name := self._rng.choice(schema["required"]))
         return value if self._rng.random() < 0.3 else {**value, name: {"unforeseen": self._rng.choice((*ODD, self._token))}}
 
-    def _fill_object(self, schema: Schema, root: Schema) -> dict[str, Any]:
-        required = schema.get("required", ())
-        return {name: self._fill(part, root) for name, part in schema["properties"].items() if name in required or self._rng.random() < 0.5}
+    def _fill_object(self, schema: Schema, root: Schema) -> dict[str, object]:
+        required, fields = schema.get("required", ()), schema.get("properties", {})
+        return {name: self._fill(part, root) for name, part in fields.items() if name in required or self._rng.random() < 0.5}
 
     def _fill(self, schema: Schema, root: Schema) -> Any:
         """Make a value as the schema requires, or now and then another."""

@@ -7,8 +7,8 @@
 - Tools call the same toolbox. It serves them one by one; query embeddings come from the same cache.
 - Its update in the micro-batch size that is fastest of those tried (`PEER_MICRO_BATCHES`).
 
-What it lacks is what is measured: it prefills the whole conversation anew in every turn, pads the update to the longest episode, and
-computes log-probabilities for tool text.
+The measured difference is the work that it cannot avoid: it prefills the whole conversation anew in every turn, pads the update to the
+longest episode, and computes log-probabilities for tool text.
 """
 
 import random

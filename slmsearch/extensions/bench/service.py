@@ -221,7 +221,7 @@ def _kill_in_the_midst(target: ServiceTarget, texts: Sequence[str]) -> tuple[lis
     return replies, min((round(reply.ended - killed, 2) for reply in later), default=None)
 
 
-def _sum_up(kills: Sequence[tuple[list[ServedReply], float | None]]) -> dict[str, Any]:
+def _sum_up(kills: Sequence[tuple[list[ServedReply], float | None]]) -> dict[str, object]:
     replies = list(chain.from_iterable(replies for replies, _ in kills))
     failed = [reply for reply in replies if reply.status != "200"]
     return {
@@ -244,7 +244,7 @@ def measure_speed(replies: Sequence[ServedReply]) -> float:
     return answered / (max(reply.ended for reply in replies) - min(reply.sent for reply in replies))
 
 
-def summarise(rounds: Sequence[Sequence[ServedReply]]) -> dict[str, Any]:
+def summarise(rounds: Sequence[Sequence[ServedReply]]) -> dict[str, float]:
     """Return number, failures and seconds of all rounds of a part, and the median of their speeds.
 
     Raises:

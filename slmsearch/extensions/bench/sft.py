@@ -27,7 +27,7 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from slmsearch.config import RunConfig, SftConfig
+from slmsearch.config import LoraSection, PolicyConfig, RunConfig, SftConfig
 from slmsearch.errors import TrainingError
 from slmsearch.extensions.bench.result import Result, Say, tabulate, take_turns
 
@@ -55,7 +55,9 @@ def run_sft(config: RunConfig, runs: int, say: Say) -> Result:
     """
     episodes = _encode_episodes(config)
     tokens, labels = sum(len(ids) for ids, _ in episodes), [label for _, labels in episodes for label in labels]
-    starts = {name: partial(start, config, episodes, runs + 1) for name, start in zip(SIDES, (_start_ours, _start_peer), strict=True)}
+    policy, lora = config.policy, config.train.lora
+    both = (partial(_start_ours, config.sft, policy, lora), partial(_start_peer, policy, lora))
+    starts = {name: partial(start, episodes, runs + 1) for name, start in zip(SIDES, both, strict=True)}
     with ExitStack() as stack:
         sides = {name: stack.enter_context(closing(_Side(name, start))) for name, start in starts.items()}
         for side in sides.values():
@@ -182,7 +184,9 @@ def _turn_taker(line: Connection) -> Any:
     return TurnTaker()
 
 
-def _start_ours(config: RunConfig, episodes: Episodes, updates: int, folder: str, taker: Any) -> tuple[float, float]:
+def _start_ours(
+    sft: SftConfig, policy: PolicyConfig, lora: LoraSection, episodes: Episodes, updates: int, folder: str, taker: Any
+) -> tuple[float, float]:
     """Train; return the loss, and the seconds of an update's linear layers alone."""
     from peft import get_peft_model
 
@@ -191,7 +195,7 @@ def _start_ours(config: RunConfig, episodes: Episodes, updates: int, folder: str
     from slmsearch.training.sft import EpisodeBatches, Lesson, train_sft
     from slmsearch.training.teach import load_student
 
-    settings = config.sft.model_copy(
+    settings = sft.model_copy(
         update={
             "steps": updates,
             "batch_size": len(episodes),
@@ -201,8 +205,8 @@ def _start_ours(config: RunConfig, episodes: Episodes, updates: int, folder: str
             "lora": True,
         }
     )
-    model, tokenizer = load_student(config.policy, lora=True)
-    model = get_peft_model(model, make_adapter_config(config.train.lora))
+    model, tokenizer = load_student(policy, lora=True)
+    model = get_peft_model(model, make_adapter_config(lora))
     encoded, logs = [Encoded(ids, labels, 0) for ids, labels in episodes], dict[str, float]()
     lesson = Lesson(model, tokenizer, settings, lambda: cycle(encoded))
     train_sft(lesson, Path(folder), lambda _, log: logs.update(log), callbacks=[taker])
@@ -239,7 +243,7 @@ def time_linear_layers(model: Any, tokens: Sequence[int]) -> float:
     return median(times[1:])
 
 
-def _start_peer(config: RunConfig, episodes: Episodes, updates: int, folder: str, taker: Any) -> tuple[float, float]:
+def _start_peer(policy: PolicyConfig, lora: LoraSection, episodes: Episodes, updates: int, folder: str, taker: Any) -> tuple[float, float]:
     from datasets import Dataset
     from trl import SFTConfig as PeerConfig
     from trl import SFTTrainer
@@ -247,7 +251,7 @@ def _start_peer(config: RunConfig, episodes: Episodes, updates: int, folder: str
     from slmsearch.models.load import has_bf16, load_model
     from slmsearch.training.grpo_settings import make_adapter_config
 
-    model, tokenizer = load_model(config.policy)
+    model, tokenizer = load_model(policy)
     arguments = PeerConfig(
         output_dir=folder,
         max_steps=updates,
@@ -271,6 +275,6 @@ def _start_peer(config: RunConfig, episodes: Episodes, updates: int, folder: str
     )
     masks = [[int(label >= 0) for label in labels] for _, labels in episodes]
     data = Dataset.from_dict({"input_ids": [ids for ids, _ in episodes], "completion_mask": masks})
-    adapter = make_adapter_config(config.train.lora)
+    adapter = make_adapter_config(lora)
     trainer = SFTTrainer(model, arguments, train_dataset=data, processing_class=tokenizer, peft_config=adapter, callbacks=[taker])
     return float(trainer.train().training_loss), 0.0

@@ -26,7 +26,7 @@ from slmsearch.training.training_run import load_trainable
 from slmsearch.training.tree import build_trees, check_tree, score_tree
 
 COMPARED_TOKENS, COMPARED_OF_A_LARGE_MODEL, LARGE = 24_000, 4_000, 50_000_000
-"""Tokens of the rows whose gradients are compared, and of models with so many weights: row by row all activations lie in memory at once."""
+"""Tokens of the rows whose gradients are compared, fewer with at least `LARGE` weights: row by row memory holds all activations."""
 
 MODEL = "smollm2-135m-instruct"
 GROUPS, GROUP, GROUP_ON_CPU, OPENING, TURNS, TURN = 2, 8, 3, 160, 5, 96

@@ -67,7 +67,7 @@ class Bubblewrap:
         self.notes: tuple[str, ...] = () if self._groups else (NO_GROUP,)
 
     def start(self) -> "BubblewrapInstance":
-        """See `Engine.start`."""
+        """See `SandboxEngine.start`."""
         number = next(self._numbers)
         try:
             group = self._groups.make(str(number), self._memory_bytes) if self._groups else None
@@ -127,12 +127,12 @@ class Bubblewrap:
         }
 
     def start_reaper(self) -> subprocess.Popen[bytes]:
-        """See `Engine.start_reaper`."""
+        """See `SandboxEngine.start_reaper`."""
         groups = [str(parent) for parent in self._groups.parents] if self._groups else []
         return start_reaper(marker=str(self.root), groups=groups)
 
     def close(self) -> None:
-        """See `Engine.close`."""
+        """See `SandboxEngine.close`."""
         if self._groups is not None:
             self._groups.close()
 

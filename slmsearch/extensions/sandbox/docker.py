@@ -60,7 +60,7 @@ class Docker:
             self._check([*self._compose, "build", SERVICE], timeout_s=1800.0)
 
     def start(self) -> "DockerInstance":
-        """See `Engine.start`."""
+        """See `SandboxEngine.start`."""
         name = f"{self._prefix}{secrets.token_hex(6)}"
         try:
             command = [*self._compose, "run", "--rm", "-T", "--no-deps", "--name", name, SERVICE]
@@ -69,11 +69,11 @@ class Docker:
             raise SandboxError(f"docker cannot be started ({error}); free processes or file descriptors") from error
 
     def start_reaper(self) -> subprocess.Popen[bytes]:
-        """See `Engine.start_reaper`."""
+        """See `SandboxEngine.start_reaper`."""
         return start_reaper(docker=self._docker, prefix=self._prefix)
 
     def close(self) -> None:
-        """See `Engine.close`: remove leftovers of a client that was killed while it asked for a container."""
+        """See `SandboxEngine.close`: remove leftovers of a client that was killed while it asked for a container."""
         remove_containers(self._docker, self._prefix)
 
     def _check(self, command: list[str], timeout_s: float = CHECK_SECONDS) -> None:

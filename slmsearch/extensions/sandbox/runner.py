@@ -118,7 +118,7 @@ def make_tool(name: str, printed: Printed) -> Callable[[str], Any]:
 
 def execute(program: str, tools: Sequence[str], printed: Printed) -> str:
     """Execute a program and return its error in one line, empty if there is none."""
-    names: dict[str, Any] = {"__name__": "__main__", "__builtins__": builtins, "ToolError": ToolError}
+    names: dict[str, object] = {"__name__": "__main__", "__builtins__": builtins, "ToolError": ToolError}
     names |= {name: make_tool(name, printed) for name in tools}
     try:
         exec(compile(program, "program", "exec", dont_inherit=True), names)

@@ -26,7 +26,9 @@ from slmsearch.extensions.sandbox.engine import SandboxEngine
 from slmsearch.extensions.sandbox.execution import Execution, execute_program
 from slmsearch.extensions.sandbox.pool import START_SECONDS, Pool
 from slmsearch.extensions.sandbox.sessions import OpenedSession, OpenTools, SessionCorpus, Sessions, ToolSession
+from slmsearch.package_data import package_data
 
+COMPOSE_FILE = "deployments/sandbox.yaml"
 HOST = "127.0.0.1"
 SESSION_TOKEN = HTTPBearer(description="Token of a tool session")
 OWN_TOKEN = HTTPBearer(description="Token of the sandbox", scheme_name="own", auto_error=False)
@@ -45,13 +47,13 @@ class ProgramRequest(BaseModel):
     """Limits lower than the server's; a higher one changes nothing."""
 
 
-def make_engine(config: SandboxConfig, state_dir: Path, compose_file: Path | None = None) -> SandboxEngine:
-    """Make the configured engine; `state_dir` keeps the instances' file system for `bubblewrap`, the file is for `docker`.
+def make_engine(config: SandboxConfig, state_dir: Path) -> SandboxEngine:
+    """Make the configured engine; `state_dir` keeps the instances' file system for `bubblewrap`.
 
     Raises:
         SandboxError: this machine lacks what it needs; the message has the line that installs it.
     """
-    return Docker(config, compose_file) if config.engine == "docker" else Bubblewrap(config.limits, state_dir)
+    return Docker(config, package_data(COMPOSE_FILE)) if config.engine == "docker" else Bubblewrap(config.limits, state_dir)
 
 
 class Service:

@@ -70,8 +70,8 @@ class ToolSession:
 class Sessions:
     """The open sessions; the tools of the last few corpora stay open."""
 
-    def __init__(self, open_tools: OpenTools, kept_corpora: int = 4) -> None:
-        self._open_tools = functools.lru_cache(kept_corpora)(open_tools)
+    def __init__(self, open_tools: OpenTools) -> None:
+        self._open_tools = functools.lru_cache(4)(open_tools)
         self._sessions: OrderedDict[str, ToolSession] = OrderedDict()
         self._lock, self._opening = threading.Lock(), threading.Lock()
 

@@ -56,16 +56,16 @@ class Bar:
     """Number of its colour."""
 
 
-def smooth(points: Points, steps: int = SMOOTHED_STEPS) -> Points:
-    """Return the moving mean of the last `steps` points."""
+def smooth(points: Points) -> Points:
+    """Return the moving mean of the last `SMOOTHED_STEPS` points."""
     values = [value for _, value in points]
-    parts = (values[max(0, i + 1 - steps) : i + 1] for i in range(len(values)))
+    parts = (values[max(0, i + 1 - SMOOTHED_STEPS) : i + 1] for i in range(len(values)))
     return [(x, sum(part) / len(part)) for (x, _), part in zip(points, parts, strict=True)]
 
 
-def thin(points: Points, limit: int = MAX_POINTS) -> Points:
-    """Replace runs of neighbours by their means, so that at most `limit` points are left."""
-    size = -(-len(points) // limit) or 1
+def thin(points: Points) -> Points:
+    """Replace runs of neighbours by their means, so that at most `MAX_POINTS` points are left."""
+    size = -(-len(points) // MAX_POINTS) or 1
     groups = [points[i : i + size] for i in range(0, len(points), size)]
     return [(group[-1][0], sum(y for _, y in group) / len(group)) for group in groups]
 

@@ -6,11 +6,12 @@ import time
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
 from contextlib import aclosing
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from fastapi import FastAPI
 from fastapi import Request as HttpRequest
 from fastapi.responses import JSONResponse, Response
+from openai.types import Model
 from pydantic import BaseModel
 from sse_starlette import EventSourceResponse
 from starlette.exceptions import HTTPException
@@ -45,7 +46,7 @@ T = TypeVar("T")
 CHAT, FEEDBACK = "/v1/chat/completions", "/v1/feedback"
 
 
-def _takes(path: str, body: type[BaseModel]) -> dict[str, Any]:
+def _takes(path: str, body: type[BaseModel]) -> dict[str, object]:
     place = f"#/paths/{path.replace('/', '~1')}/post/requestBody/content/application~1json/schema/$defs/{{model}}"
     schema = body.model_json_schema(ref_template=place)
     return {"requestBody": {"content": {"application/json": {"schema": schema}}, "required": True}}
@@ -59,12 +60,12 @@ def make_app(service: SearcherService, token: str | None, feedback: FeedbackLog 
     add_status(app, service)
 
     @app.get("/v1/models")
-    async def models() -> dict[str, Any]:
+    async def models() -> dict[str, object]:
         """List the one model."""
         return {"object": "list", "data": [describe_model(service.created)]}
 
     @app.get("/v1/models/{name}")
-    async def model(name: str) -> dict[str, Any]:
+    async def model(name: str) -> Model:
         """Describe the one model."""
         if name != MODEL:
             raise ApiError(404, "model_not_found", f"there is one model here, {MODEL}", "model")
@@ -96,7 +97,7 @@ def make_app(service: SearcherService, token: str | None, feedback: FeedbackLog 
 
 def _add_feedback(app: FastAPI, service: SearcherService, log: FeedbackLog) -> None:
     @app.post(FEEDBACK, openapi_extra=_takes(FEEDBACK, FeedbackRequest))
-    async def feedback(http: HttpRequest) -> dict[str, Any]:
+    async def feedback(http: HttpRequest) -> dict[str, str | int]:
         """Store feedback on an answer; after the reply it is stored for good."""
         request = parse_feedback(await read_body(http))
         given = Feedback(**request.model_dump())

@@ -1,6 +1,5 @@
 """The life of the HTTP service: listen, load, answer, and end in order."""
 
-import logging
 import socket
 import threading
 from collections.abc import Callable
@@ -17,7 +16,6 @@ from slmsearch.serving.api.searcher_service import SearcherService
 CLOSE_SECONDS = 5
 """Time limit for connections to end after the last answer."""
 _LOOK_SECONDS = 0.5
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from typing import Any
@@ -25,7 +25,7 @@ from slmsearch.errors import ServiceError
 from slmsearch.foreign import cause_of
 from slmsearch.serving.api.access import Access
 from slmsearch.serving.api.app import add_errors, read_body
-from slmsearch.serving.api.mcp_tools import INSTRUCTIONS, TOOLS, call_tool
+from slmsearch.serving.api.mcp_tools import INSTRUCTIONS, TOOLS, ToolReply, call_tool
 from slmsearch.serving.api.protocol import ApiError
 from slmsearch.serving.api.searcher_service import SearcherService
 from slmsearch.serving.api.status import add_status
@@ -56,7 +56,7 @@ def make_server(service: SearcherService) -> Any:
             async def tell(number: int, line: str) -> None:
                 await context.session.report_progress(number, None, line)
 
-            return types.CallToolResult.model_validate(await call_tool(service, params.name, params.arguments or {}, tell))
+            return _to_result(await call_tool(service, params.name, params.arguments or {}, tell))
 
         lists = {f"on_list_{name}": _give(result) for name, (_, result) in EMPTY_LISTS.items()}
         return make(NAME, on_list_tools=on_list_tools, on_call_tool=on_call_tool, **lists, **options)
@@ -66,7 +66,7 @@ def make_server(service: SearcherService) -> Any:
     async def list_tools() -> Any:
         return tools
 
-    async def call(name: str, arguments: dict[str, Any]) -> Any:
+    async def call(name: str, arguments: Mapping[str, object]) -> Any:
         context = server.request_context
 
         async def tell(number: int, line: str) -> None:
@@ -74,13 +74,19 @@ def make_server(service: SearcherService) -> Any:
             if token is not None:
                 await context.session.send_progress_notification(token, number, message=line, related_request_id=str(context.request_id))
 
-        return types.CallToolResult.model_validate(await call_tool(service, name, arguments, tell))
+        return _to_result(await call_tool(service, name, arguments, tell))
 
     for request, result in EMPTY_LISTS.values():
         server.request_handlers[request] = _give(types.ServerResult(result))
     server.list_tools()(list_tools)
     server.call_tool(validate_input=False)(call)  # `call_tool` validates, and says it in one line
     return server
+
+
+def _to_result(reply: ToolReply) -> Any:
+    found = reply.structured and reply.structured.model_dump(mode="json")
+    content = [{"type": "text", "text": reply.text}]
+    return types.CallToolResult.model_validate({"content": content, "structuredContent": found, "isError": found is None})
 
 
 def _give(result: Any) -> Any:

@@ -3,17 +3,16 @@
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
 
-from slmsearch.environments.searcher.answer_sources import AnswerSource
 from slmsearch.environments.searcher.tools import GO_ON, MAX_QUERY_CHARS, READ, SEARCH, VIEW
 from slmsearch.episodes.episode import ToolCall
 from slmsearch.foreign import one_line
 from slmsearch.serving.api.playing import Answer, PlayedStep, ServedCall
-from slmsearch.serving.api.protocol import MAX_ID_CHARS, MAX_QUESTION_CHARS, ApiError, content_of, describe_answer
+from slmsearch.serving.api.protocol import MAX_ID_CHARS, MAX_QUESTION_CHARS, ApiError, FoundAnswer, content_of, describe_answer
 from slmsearch.serving.api.searcher_service import SearcherService
 
 ASK = "ask"
@@ -66,16 +65,13 @@ class SectionText(BaseModel):
     next: str | None = Field(description="The section_id that goes on with the text; null where it ends here.")
 
 
-class FoundAnswer(BaseModel):
-    """Result of `ask`."""
+@dataclass(frozen=True, slots=True)
+class ToolReply:
+    """Reply of a tool."""
 
-    answer: str | None = Field(description="Null where the model found none.")
-    stop_reason: str
-    sources: list[AnswerSource]
-    steps: list[PlayedStep]
-    seconds: float
-    version: str = Field(description="Of the model.")
-    index_key: str
+    text: str
+    structured: BaseModel | None = None
+    """The result as data; None for an error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +84,7 @@ class McpTool:
     arguments: type[BaseModel]
     result: type[BaseModel]
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         """Return the tool's description in the form of the protocol."""
         schemas = {"inputSchema": self.arguments.model_json_schema(), "outputSchema": self.result.model_json_schema()}
         hints = {"readOnlyHint": True, "destructiveHint": False, "idempotentHint": True, "openWorldHint": False}
@@ -136,8 +132,8 @@ TOOLS = (
 )
 
 
-async def call_tool(service: SearcherService, name: str, arguments: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
-    """Call a tool; return the result in the form of the protocol, errors included. It raises no error."""
+async def call_tool(service: SearcherService, name: str, arguments: Mapping[str, object], tell: Tell) -> ToolReply:
+    """Call a tool and return its reply, errors included. It raises no error."""
     try:
         tool = next((tool for tool in TOOLS if tool.name == name), None)
         if tool is None:
@@ -154,22 +150,22 @@ async def call_tool(service: SearcherService, name: str, arguments: Mapping[str,
         return _refuse(f"{name}: unforeseen {type(error).__name__}; the log of the server has more")
 
 
-async def _ask(service: SearcherService, question: str, tell: Tell) -> dict[str, Any]:
+async def _ask(service: SearcherService, question: str, tell: Tell) -> ToolReply:
     steps: list[PlayedStep] = []
     async with aclosing(service.ask(question)) as events:
         async for event in events:
             if isinstance(event, Answer):
-                result = {**describe_answer(event), "steps": [asdict(step) for step in steps]}
-                sources = "".join(f"\nsource: {source['section_id']} ({source['title']})" for source in result["sources"])
-                return _give(content_of(event.episode) + sources, FoundAnswer.model_validate(result))
+                found = describe_answer(event, steps)
+                sources = "".join(f"\nsource: {source.section_id} ({source.title})" for source in found.sources)
+                return ToolReply(content_of(event.episode) + sources, found)
             steps.append(event)
             await tell(len(steps), one_line(f"{event.call}: {event.argument}"))
     raise AssertionError("a question ends with an answer or an error")
 
 
-async def _call(service: SearcherService, call: ToolCall) -> dict[str, Any]:
+async def _call(service: SearcherService, call: ToolCall) -> ToolReply:
     served = await service.call(call)
-    return _give(served.text, _structure(call, served)) if served.served else _refuse(f"{call.name}: {served.text}")
+    return ToolReply(served.text, _structure(call, served)) if served.served else _refuse(f"{call.name}: {served.text}")
 
 
 def _structure(call: ToolCall, served: ServedCall) -> BaseModel:
@@ -187,9 +183,5 @@ def _structure(call: ToolCall, served: ServedCall) -> BaseModel:
     return SectionText(page_id=page_id, title=title, section_id=section_id, heading=heading, text=text, next=go_on)
 
 
-def _give(text: str, structured: BaseModel) -> dict[str, Any]:
-    return {"content": [{"type": "text", "text": text}], "structuredContent": structured.model_dump(mode="json"), "isError": False}
-
-
-def _refuse(message: str) -> dict[str, Any]:
-    return {"content": [{"type": "text", "text": one_line(message)}], "isError": True}
+def _refuse(message: str) -> ToolReply:
+    return ToolReply(one_line(message))

@@ -3,7 +3,7 @@
 Replies are the types of the `openai` SDK. Further data are in the field `slmsearch`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Literal, Self, TypeVar
 
@@ -12,6 +12,7 @@ from openai.types import CompletionUsage, Model
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from slmsearch.environments.searcher.answer_sources import AnswerSource
 from slmsearch.episodes.episode import Episode, StopReason
 from slmsearch.foreign import encodable
 from slmsearch.serving.api.feedback import Verdict
@@ -48,7 +49,7 @@ class ApiError(Exception):
         super().__init__(message)
         self.status, self.code, self.message, self.param, self.retry_s = status, code, message, param, retry_s
 
-    def body(self) -> dict[str, Any]:
+    def body(self) -> dict[str, dict[str, str | None]]:
         """Return the error in OpenAI's form."""
         kinds = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
         kind = kinds.get(self.status, "server_error" if self.status >= 500 else "invalid_request_error")
@@ -91,7 +92,7 @@ class StreamOptions(_Read):
 class JsonSchema(_Read):
     """The schema of a JSON answer; without one, any JSON fits."""
 
-    schema_: dict[str, Any] | None = Field(None, alias="schema")
+    schema_: dict[str, object] | None = Field(None, alias="schema")
 
 
 class ResponseFormat(_Read):
@@ -243,11 +244,11 @@ class AskedReply:
         """Write a completion as JSON."""
         choice = {"index": 0, "finish_reason": _finish(answer.episode), "logprobs": None}
         message = {"role": "assistant", "content": None, "refusal": None, **self._write(answer.episode)}
-        extension = {"steps": [asdict(step) for step in steps], **describe_answer(answer)}
+        extension = describe_answer(answer, steps).model_dump(mode="json")
         fields = self._fields("chat.completion", [{**choice, "message": message}], extension)
         return ChatCompletion.model_validate({**fields, "usage": _count(answer.episode)}).model_dump_json(exclude_unset=True)
 
-    def chunk(self, delta: dict[str, str], extension: dict[str, Any] | None = None, finish: str | None = None) -> str:
+    def chunk(self, delta: dict[str, str], extension: Mapping[str, object] | None = None, finish: str | None = None) -> str:
         """Write a chunk of a stream as JSON."""
         choice = {"index": 0, "delta": delta, "finish_reason": finish, "logprobs": None}
         return self._chunk(self._fields("chat.completion.chunk", [choice], extension))
@@ -258,7 +259,8 @@ class AskedReply:
 
     def end(self, answer: Answer, include_usage: bool) -> list[str]:
         """Write the last chunks: the answer, its description, and the token counts if requested."""
-        chunks = [self.chunk(self._write(answer.episode)), self.chunk({}, describe_answer(answer), _finish(answer.episode))]
+        found = describe_answer(answer, ()).model_dump(mode="json", exclude={"steps"})
+        chunks = [self.chunk(self._write(answer.episode)), self.chunk({}, found, _finish(answer.episode))]
         if include_usage:
             chunks.append(self._chunk({**self._fields("chat.completion.chunk", [], None), "usage": _count(answer.episode)}))
         return chunks
@@ -271,10 +273,10 @@ class AskedReply:
         written = self.json_answers.write(None if episode.answer is None else text)
         return {"refusal": text if episode.answer is None else MISFIT} if written is None else {"content": written}
 
-    def _chunk(self, fields: dict[str, Any]) -> str:
+    def _chunk(self, fields: Mapping[str, object]) -> str:
         return ChatCompletionChunk.model_validate(fields).model_dump_json(exclude_unset=True)
 
-    def _fields(self, kind: str, choices: list[dict[str, Any]], extension: dict[str, Any] | None) -> dict[str, Any]:
+    def _fields(self, kind: str, choices: list[dict[str, object]], extension: Mapping[str, object] | None) -> dict[str, object]:
         own = {} if extension is None else {"slmsearch": extension}
         head = {"id": self.id, "object": kind, "created": self.created, "model": MODEL}
         return {**head, "choices": choices, **own}
@@ -285,13 +287,30 @@ def content_of(episode: Episode) -> str:
     return encodable(episode.answer) if episode.answer is not None else NO_ANSWER[episode.stop_reason]
 
 
-def describe_answer(answer: Answer) -> dict[str, Any]:
-    """Describe how an answer was found, without the steps."""
+class FoundAnswer(BaseModel):
+    """Result of `ask`."""
+
+    answer: str | None = Field(description="Null where the model found none.")
+    stop_reason: str
+    sources: list[AnswerSource]
+    steps: list[PlayedStep]
+    seconds: float
+    version: str = Field(description="Of the model.")
+    index_key: str
+
+
+def describe_answer(answer: Answer, steps: Sequence[PlayedStep]) -> FoundAnswer:
+    """Describe how an answer was found."""
     episode = answer.episode
-    given = None if episode.answer is None else encodable(episode.answer)
-    sources = [{name: encodable(value) for name, value in asdict(source).items()} for source in answer.sources]
-    told = {"answer": given, "stop_reason": str(episode.stop_reason), "sources": sources, "seconds": round(episode.seconds, 3)}
-    return {**told, "version": answer.version, "index_key": answer.index_key}
+    return FoundAnswer(
+        answer=None if episode.answer is None else encodable(episode.answer),
+        stop_reason=str(episode.stop_reason),
+        sources=[AnswerSource(**{name: encodable(value) for name, value in asdict(source).items()}) for source in answer.sources],
+        steps=list(steps),
+        seconds=round(episode.seconds, 3),
+        version=answer.version,
+        index_key=answer.index_key,
+    )
 
 
 def _finish(episode: Episode) -> str:
@@ -304,6 +323,6 @@ def _count(episode: Episode) -> CompletionUsage:
     return CompletionUsage(prompt_tokens=read, completion_tokens=episode.sampled_tokens, total_tokens=read + episode.sampled_tokens)
 
 
-def describe_model(created: int) -> dict[str, Any]:
+def describe_model(created: int) -> Model:
     """Describe the one model, as `/v1/models` lists it."""
-    return Model(id=MODEL, created=created, object="model", owned_by=OWNER).model_dump()
+    return Model(id=MODEL, created=created, object="model", owned_by=OWNER)

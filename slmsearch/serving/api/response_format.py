@@ -1,7 +1,7 @@
 """Answers as JSON: `{"answer": ...}` if a client's `response_format` allows it."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from jsonschema import Draft202012Validator, SchemaError, ValidationError
@@ -31,7 +31,7 @@ _Validator: Any = extend(
 class JsonAnswers:
     """Writer of answers as JSON that fits a schema."""
 
-    def __init__(self, schema: dict[str, Any]) -> None:
+    def __init__(self, schema: Mapping[str, object]) -> None:
         """Take a schema.
 
         Raises:

@@ -30,7 +30,7 @@ def explain_end(title: str, code: int, log: Path, remedies: Mapping[str, str], m
         title: the engine's name.
         code: exit code, negative for a signal.
         log: its output.
-        remedies: the engine's own (see `Engine.remedies`), tried in order, after the memory and the port.
+        remedies: the engine's own (see `ServerEngine.remedies`), tried in order, after the memory and the port.
         memory_advice: remedy for a lack of memory; names the settings.
     """
     lines = read_tail(log)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from slmsearch.artifacts.files import file_hash
 from slmsearch.bundle.pack import pack
-from slmsearch.bundle.remote import check_files, join, plain
+from slmsearch.bundle.remote import PackedFile, check_files, join, plain
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 FACTS: dict[str, Any] = {"product": "0", "python": HERE, "used": {}, "data_wheels": [], "command": ["run", "train-and-eval"]}
@@ -125,7 +125,7 @@ def test_any_file_comes_together_from_pieces_of_any_size(tmp_path_factory: pytes
     join(path, len(parts))
     if parts:
         assert path.read_bytes() == content
-        check_files({"files": [{"path": "file", "sha256": file_hash(path)}]}, path.parent)
+        check_files([PackedFile("file", len(content), file_hash(path))], path.parent)
 
 
 def test_versions_are_compared_without_leading_zeros() -> None:

@@ -10,7 +10,7 @@ import pytest
 from slmsearch.episodes.episode import Turn
 from slmsearch.errors import EvaluationError
 from slmsearch.evaluate.metrics import summarise, summarise_slices
-from slmsearch.evaluate.store import Evaluation, has_evaluation, load_evaluation, load_manifest, load_rows, write_evaluation
+from slmsearch.evaluate.store import Evaluation, has_evaluation, load_evaluation, load_rows, write_evaluation
 from tests.slmsearch.evaluate.builders import make, play, read, say, search
 
 ROWS = (make("q1", answer="Zoë\u2028\ud800"), make("q2", False, first_hit=None))
@@ -28,7 +28,7 @@ def test_what_is_written_comes_back(tmp_path: Path) -> None:
     assert path == tmp_path / "key"
     assert load_evaluation(tmp_path, "key") == EVALUATION
     assert load_rows(path) == list(ROWS)
-    manifest = load_manifest(path)
+    manifest = json.loads((path / "manifest.json").read_text())
     assert (manifest["key"], manifest["n"], manifest["sources"]) == ("key", 2, {"index_key": "abc"})
     assert [entry.name for entry in tmp_path.iterdir()] == ["key"]  # no temporary directory is left
 

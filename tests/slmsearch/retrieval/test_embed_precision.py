@@ -7,6 +7,7 @@ import pytest
 
 from slmsearch.config import EmbedderConfig, RetrievalConfig
 from slmsearch.errors import IndexUnusableError
+from slmsearch.processes import processor
 from slmsearch.retrieval import embedders
 from slmsearch.retrieval.build import build_index, index_key
 from slmsearch.retrieval.embedders import choose_precision, mark_revision, same_space
@@ -15,43 +16,54 @@ from slmsearch.retrieval.search import open_index
 AUTO = EmbedderConfig(device="cpu")
 
 
-def cpuinfo(tmp_path: Path, flags: str) -> Path:
-    path = tmp_path / "cpuinfo"
-    path.write_text(f"processor\t: 0\nvmx flags\t: amx_bf16\nflags\t\t: fpu {flags} sse2\n\nprocessor\t: 1\nflags\t\t: amx_bf16\n")
-    return path
+@pytest.fixture
+def cpuinfo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file in which the processor says what it can."""
+    monkeypatch.setattr(processor, "CPUINFO", tmp_path / "cpuinfo")
+    return tmp_path / "cpuinfo"
+
+
+def describe(flags: str) -> str:
+    return f"processor\t: 0\nvmx flags\t: amx_bf16\nflags\t\t: fpu {flags} sse2\n\nprocessor\t: 1\nflags\t\t: amx_bf16\n"
 
 
 @pytest.mark.parametrize(
     "flags, expected", [("amx_bf16", "bfloat16"), ("avx512_bf16", "bfloat16"), ("avx512f amx_int8", "float32"), ("xamx_bf16", "float32")]
 )
-def test_the_processor_decides(tmp_path: Path, flags: str, expected: str):
-    assert choose_precision(AUTO, cpuinfo(tmp_path, flags)) == expected
+def test_the_processor_decides(cpuinfo: Path, flags: str, expected: str):
+    cpuinfo.write_text(describe(flags))
+    assert choose_precision(AUTO) == expected
 
 
-def test_a_processor_that_says_nothing_gets_float32(tmp_path: Path):
-    assert choose_precision(AUTO, tmp_path / "nothing") == "float32"
-    (tmp_path / "arm").write_text("processor : 0\nFeatures : fp asimd bf16\n")
-    assert choose_precision(AUTO, tmp_path / "arm") == "float32"
+def test_a_processor_that_says_nothing_gets_float32(cpuinfo: Path):
+    assert choose_precision(AUTO) == "float32"
+    cpuinfo.write_text("processor : 0\nFeatures : fp asimd bf16\n")
+    assert choose_precision(AUTO) == "float32"
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_what_is_configured_holds(tmp_path: Path, precision: Any):
+def test_what_is_configured_holds(cpuinfo: Path, precision: Any):
     for flags in ("amx_bf16", "sse"):
-        assert choose_precision(EmbedderConfig(precision=precision), cpuinfo(tmp_path, flags)) == precision
+        cpuinfo.write_text(describe(flags))
+        assert choose_precision(EmbedderConfig(precision=precision)) == precision
 
 
 @pytest.mark.parametrize("on_gpu, expected", [(True, "bfloat16"), (False, "float32"), (None, "bfloat16")])
-def test_a_gpu_decides_where_there_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_gpu: bool | None, expected: str):
+def test_a_gpu_decides_where_there_is_one(
+    cpuinfo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_gpu: bool | None, expected: str
+):
     monkeypatch.setattr(embedders, "_gpu_multiplies_bfloat16", lambda: on_gpu)
     monkeypatch.setattr(embedders, "CUDA_DEVICES", (tmp_path,))
-    assert choose_precision(EmbedderConfig(), cpuinfo(tmp_path, "amx_bf16")) == expected
-    assert choose_precision(AUTO, cpuinfo(tmp_path, "amx_bf16")) == "bfloat16"
+    cpuinfo.write_text(describe("amx_bf16"))
+    assert choose_precision(EmbedderConfig()) == expected
+    assert choose_precision(AUTO) == "bfloat16"
 
 
-def test_a_machine_without_a_gpu_need_not_ask_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_machine_without_a_gpu_need_not_ask_torch(cpuinfo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(embedders, "_gpu_multiplies_bfloat16", lambda: pytest.fail("asked"))
     monkeypatch.setattr(embedders, "CUDA_DEVICES", (tmp_path / "nothing",))
-    assert choose_precision(EmbedderConfig(), cpuinfo(tmp_path, "sse")) == "float32"
+    cpuinfo.write_text(describe("sse"))
+    assert choose_precision(EmbedderConfig()) == "float32"
 
 
 def test_the_precision_is_in_the_key_and_no_condition_for_opening(

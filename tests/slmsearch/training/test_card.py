@@ -60,7 +60,8 @@ def test_what_is_measured_across_a_change_of_the_phase_counts_for_none():
     assert all("busy_frac" not in use for use in watch.read().values())
 
 
-def test_a_thread_samples_until_the_end():
+def test_a_thread_samples_until_the_end(monkeypatch):
+    monkeypatch.setattr(module, "EVERY_S", 0.001)
     watch, twice = CardWatch(Probe().take_peaks), threading.Semaphore(0)
     watch.turn(UPDATE)
 
@@ -68,13 +69,14 @@ def test_a_thread_samples_until_the_end():
         twice.release()
         return 0.6
 
-    with sampling_busy(watch, read_busy, every_s=0.001):
+    with sampling_busy(watch, read_busy):
         assert twice.acquire(timeout=60) and twice.acquire(timeout=60)
     assert watch.read()[UPDATE]["busy_frac"] == 0.6
     assert not [thread for thread in threading.enumerate() if thread.name == "card"]
 
 
-def test_a_driver_that_refuses_is_said_once_and_leaves_the_figure_out(caplog):
+def test_a_driver_that_refuses_is_said_once_and_leaves_the_figure_out(monkeypatch, caplog):
+    monkeypatch.setattr(module, "EVERY_S", 0.001)
     watch, asked = CardWatch(Probe().take_peaks), threading.Semaphore(0)
 
     def refuse():
@@ -82,7 +84,7 @@ def test_a_driver_that_refuses_is_said_once_and_leaves_the_figure_out(caplog):
         raise RuntimeError("driver says no")
 
     watch.turn(UPDATE)
-    with sampling_busy(watch, refuse, every_s=0.001):
+    with sampling_busy(watch, refuse):
         assert asked.acquire(timeout=60)
     assert [record.getMessage().count("driver says no") for record in caplog.records] == [1]
     assert "busy_frac" not in watch.read()[UPDATE]
@@ -120,7 +122,8 @@ def test_a_run_says_what_its_phases_took(make_job, toolbox, questions, monkeypat
     if there:
         probe = Probe()
         probe.take_peaks = lambda: (GIB, 2 * GIB)
-        monkeypatch.setattr(training, "watching_card", lambda use_cpu: sampling_busy(CardWatch(probe.take_peaks), lambda: 0.5, 0.001))
+        monkeypatch.setattr(module, "EVERY_S", 0.001)
+        monkeypatch.setattr(training, "watching_card", lambda use_cpu: sampling_busy(CardWatch(probe.take_peaks), lambda: 0.5))
     job = make_job(steps=2)
     train_through(toolbox, questions, job)
     manifest, last = json.loads((job.directory / MANIFEST).read_text()), read_reports(job.directory / STEPS)[-1].metrics

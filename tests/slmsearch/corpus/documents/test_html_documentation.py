@@ -79,6 +79,11 @@ def test_definitions_that_are_one_long_list_are_sections_each():
     assert list(sections(f"<h1>Glossary</h1><dl class='glossary'>{terms}</dl>")) == ["1 Glossary", "2 ebb (a term)", "2 flood (a term)"]
 
 
+@pytest.mark.parametrize("tag", ["<section id='note-on-tides'>", "<div class='section' id='note-on-tides'>"])
+def test_a_section_about_notes_is_no_note(tag: str):
+    assert list(sections(f"<h1>Boats</h1><p>Lead.</p>{tag}<h2>Note on tides</h2><p>{LONG}</p>")) == ["1 Boats", "2 Note on tides"]
+
+
 def test_notes_footnotes_exponents_and_lines_stay_readable():
     assert convert("<div class='admonition'><p class='admonition-title'>Note</p><p>Mind\nthe tide.</p></div>") == "Note: Mind the tide."
     note = "<aside class='footnote' role='note'><span class='label'>[<a href='#r'>1</a>]</span>\n<p>So it is said by all.</p></aside>"

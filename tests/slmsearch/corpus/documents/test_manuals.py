@@ -64,7 +64,7 @@ def man(text: str) -> str:
 
 
 def test_a_page_has_its_name_its_section_and_its_description():
-    title, text, metadata, _ = read_man(
+    title, text, metadata, *_ = read_man(
         f"{HEAD}.SH NAME\nmill, grind \\- turn corn\ninto flour\n.SH OPTIONS\n.SS Of the wheel\ntext", lambda _: None
     )
     assert (title, metadata) == ("mill(1)", {"date": "2024-03-01", "description": "turn corn into flour"})
@@ -114,13 +114,13 @@ def test_macros_of_man(text: str, wanted: str):
 )
 def test_macros_of_mdoc(text: str, wanted: str):
     page = f".Dd March 1, 2024\n.Dt MILL 1\n.Os\n.Sh NAME\n.Nm mill\n.Nd turn corn\n.Sh X\n{text}"
-    title, content, metadata, _ = read_man(page, lambda _: None)
+    title, content, metadata, *_ = read_man(page, lambda _: None)
     assert (title, metadata) == ("mill(1)", {"date": "March 1, 2024", "description": "turn corn"})
     assert content.partition("## X\n\n")[2].replace("\\#", "#") == wanted
 
 
 def test_info_is_read_without_menus_and_indices():
-    title, text, _, dropped = read_info(INFO, lambda _: None)
+    title, text, _, dropped, _ = read_info(INFO, lambda _: None)
     assert (title, text) == ("The Mill", "# The Mill\n\nIt grinds. Wheel, and the roof.\n\n## 1 Wheel\n\n\\# of oak")
     assert [kind for kind, _ in dropped] == ["contents", "index"]
 

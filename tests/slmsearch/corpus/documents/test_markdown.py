@@ -112,6 +112,7 @@ def test_fields_of_a_head_are_metadata() -> None:
         ("{{< code-toggle file=hugo >}}\na = 1\n{{< /code-toggle >}}", "```\na = 1\n```"),
         ('<Listing number="1-2" file-name="a.rs" caption="A `Box<T>`">\n\ntext\n\n</Listing>', "Listing 1-2, a.rs, A `Box<T>`\n\ntext"),
         ("one %%hidden\nover lines%% two", "one  two"),
+        ("Mark cells by `%%px`.\n\nOthers, as `%%bash`, stay.", "Mark cells by `%%px`.\n\nOthers, as `%%bash`, stay."),
         ('{{< figure src="a.png" >}}\n\n{{% note %}}Kept.{{% /note %}}', "Kept."),
         ("---\nlayout: post\n---\n{% if x %}Kept {{ site.name }} text.{% endif %}", "Kept  text."),
         ("A template says `{{ x }}` and {{ y }}.", "A template says `{{ x }}` and {{ y }}."),
@@ -147,7 +148,7 @@ def test_what_a_tongue_adds_becomes_plain(text: str, wanted: str) -> None:
 def test_mdx_loses_its_code_and_keeps_its_text() -> None:
     head = "import Tabs from '@theme/Tabs';\nexport const x = 1;\n\n# Mill\n\n"
     text = f"{head}<Tabs>\n<TabItem value='l' label='Linux'>\n\nPort 4410.\n\n</TabItem>\n</Tabs>\n"
-    _, found, _, dropped = read_markdown(text, None, True)
+    _, found, _, dropped, _ = read_markdown(text, None, True)
     assert found == "# Mill\n\nLinux:\n\nPort 4410."
     assert dropped == [("module", "import Tabs from '@theme/Tabs';"), ("module", "export const x = 1;")]
 

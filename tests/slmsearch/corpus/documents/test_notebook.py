@@ -26,7 +26,8 @@ def test_text_code_and_what_it_printed_are_kept():
             {"cell_type": "markdown", "source": ["# Tides\n", "How they turn."]},
             code(["# no heading\n", "tide()"], {"output_type": "stream", "name": "stdout", "text": ["high\n", "low\n"]}),
             code("plot()", {"output_type": "display_data", "data": {"image/png": "x", "text/plain": "<Figure>"}}),
-            code("3", {"output_type": "execute_result", "data": {"text/html": "<b>", "text/plain": ["3"]}}),
+            code("b()", {"output_type": "display_data", "data": {"application/vnd.jupyter.widget-view+json": {}, "text/plain": "VBox()"}}),
+            code("3", {"output_type": "execute_result", "data": {"text/html": "<b>", "text/plain": ["\x1b[31m3\x1b[0m"]}}),
             code("1/0", {"output_type": "error", "ename": "Fault", "evalue": "\x1b[31mby zero\x1b[0m", "traceback": ["long"]}),
             {"cell_type": "raw", "source": "raw"},
             code(""),
@@ -36,7 +37,7 @@ def test_text_code_and_what_it_printed_are_kept():
     assert (title, [section.heading for section in split_sections(Page("p", "P", text))]) == ("", ["Tides"])
     assert "```python\n# no heading\ntide()\n```\n\n```\nhigh\nlow\n```" in text
     assert "```python\n3\n```\n\n```\n3\n```" in text and "Fault: by zero" in text
-    assert not any(word in text for word in ("<Figure>", "image", "traceback", "long", "raw", "<b>", "\x1b"))
+    assert not any(word in text for word in ("<Figure>", "VBox", "image", "traceback", "long", "raw", "<b>", "\x1b"))
     assert notebook_to_markdown(notebook(title="Named"))[0] == "Named"
 
 
@@ -74,5 +75,5 @@ def test_anything_is_read_or_refused(value: object):
 
 def test_front_matter_gives_the_title_and_headings_are_those_of_markdown():
     raw = {"cell_type": "raw", "source": "---\ntitle: Tides\ndate: 2024-03-01\n---"}
-    title, text, metadata, _ = notebook_to_markdown(notebook(raw, {"cell_type": "markdown", "source": "Ebb\n===\n\n#tag"}))
+    title, text, metadata, *_ = notebook_to_markdown(notebook(raw, {"cell_type": "markdown", "source": "Ebb\n===\n\n#tag"}))
     assert (title, text, metadata) == ("Tides", "# Ebb\n\n\\#tag", {"date": "2024-03-01"})

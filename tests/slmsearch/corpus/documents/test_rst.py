@@ -101,7 +101,10 @@ def test_a_document_keeps_its_text_and_code_and_loses_what_leads_elsewhere():
             "See [2]_ and [#a]_.\n\n.. [2]\n   Recipe 84317.\n\n.. [#a] A note\n   goes on.",
             "See [2] and [a].\n\n[2]\n   Recipe 84317.\n\n[a] A note\n   goes on.",
         ),
+        (".. note:: Mind.\n..\n\n   >>> 1\n   1\n\n..\n   A comment.", "Note: Mind.\n\n```\n>>> 1\n1\n```"),
+        (".. testcode::\n   :hide:\n\n   x = 1\n\n.. doctest::\n   :options: +SKIP\n\n   >>> 1", "```\n>>> 1\n```"),
         ("Short\n===\n\ntext", "Short\n\ntext"),
+        ("re\n--\n\ntext\n\nmore\n--", "# re\n\ntext\n\nmore\n--"),
         ("Mill\n~~~~\n\ntext\n\nWheel\n$$$$$\n\ntext", "# Mill\n\ntext\n\n## Wheel\n\ntext"),
         (".. unknown-thing:: of wheels\n\n   It turns.", "Unknown-thing: of wheels\nIt turns."),
         ("The `wheel`\\s and :term:`mill`\\ s of \\*oak, ``a\\b``.", "The `wheel`s and mills of *oak, `a\\b`."),
@@ -136,17 +139,17 @@ def test_single_parts(text: str, wanted: str):
 
 
 def test_fields_of_the_head_give_title_and_metadata():
-    title, text, metadata, _ = read_rst("PEP: 8\nTitle: Style of ``mills``\nAuthor: Ann\n\nWheel\n=====\n\ntext", lambda _: None)
+    title, text, metadata, *_ = read_rst("PEP: 8\nTitle: Style of ``mills``\nAuthor: Ann\n\nWheel\n=====\n\ntext", lambda _: None)
     assert (title, text) == ("Style of mills", "PEP 8\n\n# Wheel\n\ntext")
     assert metadata == {"author": "Ann", "number": "PEP 8"}
-    _, text, metadata, _ = read_rst("Mill\n====\n\n:date: 2024-01-02\n:author: Ann\n\ntext", lambda _: None)
+    _, text, metadata, *_ = read_rst("Mill\n====\n\n:date: 2024-01-02\n:author: Ann\n\ntext", lambda _: None)
     assert (text, metadata) == ("# Mill\n\ntext", {"date": "2024-01-02", "author": "Ann"})
 
 
 def test_what_is_included_is_read_and_what_is_not_there_is_named():
     files = {"part.txt": "Wheel\n-----\n\nIt turns.", "a.py": "x = 1"}
     text = "Mill\n====\n\n.. include:: part.txt\n\n.. literalinclude:: a.py\n   :language: python\n\n.. include:: gone.txt\n\nend"
-    _, found, _, dropped = read_rst(text, files.get)
+    _, found, _, dropped, _ = read_rst(text, files.get)
     assert found == "# Mill\n\n## Wheel\n\nIt turns.\n\n```\nx = 1\n```\n\nend"
     assert dropped == [("include", ".. include:: gone.txt")]
 

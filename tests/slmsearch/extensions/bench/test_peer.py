@@ -200,8 +200,8 @@ def test_both_sides_train_where_the_policy_is_to_be(shape, tmp_path, monkeypatch
     class AskedError(Exception):
         pass
 
-    def make(config, directory, steps, use_cpu):
-        asked.append((use_cpu, config.train.vllm.mode))
+    def make(environment, directory, steps, use_cpu):
+        asked.append((use_cpu, environment.config.train.vllm.mode))
         raise AskedError
 
     monkeypatch.setattr(peer, "make_arguments", make)

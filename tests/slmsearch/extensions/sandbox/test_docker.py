@@ -162,4 +162,4 @@ def test_without_a_daemon_nothing_is_run(fake_docker: Path) -> None:
 def test_without_docker_nothing_is_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", "")
     with pytest.raises(SandboxError, match=r"docker is missing, so no program is run; install Docker"):
-        make_engine(SandboxConfig(engine="docker"), tmp_path, COMPOSE)
+        make_engine(SandboxConfig(engine="docker"), tmp_path)

@@ -11,7 +11,8 @@ from slmsearch.corpus.library import Library
 from slmsearch.corpus.pages import Page
 from slmsearch.environments.searcher.tools import Toolbox
 from slmsearch.serving.api import playing
-from slmsearch.serving.api.mcp_tools import call_tool
+from slmsearch.serving.api.mcp_tools import SectionText, ToolReply, call_tool
+from slmsearch.serving.api.protocol import FoundAnswer
 from slmsearch.serving.api.searcher_service import SearcherService
 from tests.slmsearch.serving.api.fakes import Control, NameIndex, settings
 from tests.slmsearch.serving.api.test_service import Make, control, make, run, until
@@ -23,7 +24,7 @@ LIBRARY = Library([Page("p0", "Alba", f"# Alba\n\nA town.\n\n## Annals\n\n{ANNAL
 SIZE = 1000
 
 
-async def use(asked: SearcherService, name: str, **arguments: Any) -> dict[str, Any]:
+async def use(asked: SearcherService, name: str, **arguments: Any) -> ToolReply:
     async def tell(number: int, line: str) -> None:
         pass
 
@@ -35,8 +36,8 @@ async def read_on(asked: SearcherService, tool: str, name: str, place: str | Non
     parts = []
     while place:
         result = await use(asked, tool, **{name: place})
-        assert not result["isError"], result
-        parts.append(result["structuredContent"])
+        assert result.structured, result
+        parts.append(result.structured.model_dump())
         place = parts[-1]["next"]
     return parts
 
@@ -54,14 +55,14 @@ def test_long_sections_and_lists_are_read_in_parts_without_loss(make: Make, monk
     assert len(parts) > 5 and max(len(part["text"]) for part in parts) == SIZE
     assert {(part["title"], part["section_id"], part["heading"]) for part in parts} == {("Alba", "p0:annals", "Annals")}
     beyond = run(use(asked, "read_section", section_id=f"p0:annals#{len(parts) + 1}"))
-    assert beyond["isError"] and f"this section has {len(parts)} pages" in beyond["content"][0]["text"]
+    assert not beyond.structured and f"this section has {len(parts)} pages" in beyond.text
 
 
 def test_a_full_queue_says_to_ask_again(make: Make, control: Control) -> None:
     control.free = False
     asked = make(settings(queue=1))
 
-    async def talk() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    async def talk() -> tuple[list[ToolReply], list[ToolReply]]:
         taken = [asyncio.create_task(use(asked, "ask", question="Alba?"))]
         await until(lambda: not control.batches.empty())
         taken.append(asyncio.create_task(use(asked, "read_section", section_id="p1:history")))
@@ -72,22 +73,22 @@ def test_a_full_queue_says_to_ask_again(make: Make, control: Control) -> None:
 
     refused, answered = run(talk())
     for result in refused:
-        assert result["isError"] and "1 questions wait already (service.queue); ask again" in result["content"][0]["text"]
-    assert answered[0]["structuredContent"]["answer"] == "1500" and "Founded in 1501" in answered[1]["structuredContent"]["text"]
+        assert not result.structured and "1 questions wait already (service.queue); ask again" in result.text
+    found, read = (reply.structured for reply in answered)
+    assert isinstance(found, FoundAnswer) and found.answer == "1500"
+    assert isinstance(read, SectionText) and "Founded in 1501" in read.text
 
 
 def test_a_number_is_taken_for_a_text(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     toolbox = Toolbox(Library([Page("1155", "Alba", "# Alba\n\nA town.\n")]), NameIndex(), top_k=3, max_section_chars=SIZE)
     monkeypatch.setattr(playing, "open_indexed_corpus", lambda *_: SimpleNamespace(toolbox=toolbox, index_key="index-1"))
     asked = make()
-    assert (
-        run(use(asked, "view_sections", page_id=1155))["structuredContent"]
-        == run(use(asked, "view_sections", page_id="1155"))["structuredContent"]
-    )
-    assert "no such section" in run(use(asked, "read_section", section_id=0))["content"][0]["text"]
-    assert not run(use(asked, "search_pages", query=1984))["isError"]
+    viewed = run(use(asked, "view_sections", page_id=1155))
+    assert viewed.structured and viewed.structured == run(use(asked, "view_sections", page_id="1155")).structured
+    assert "no such section" in run(use(asked, "read_section", section_id=0)).text
+    assert run(use(asked, "search_pages", query=1984)).structured
     for value in (True, 3.5, None, [1155]):
-        assert "valid string" in run(use(asked, "view_sections", page_id=value))["content"][0]["text"]
+        assert "valid string" in run(use(asked, "view_sections", page_id=value)).text
 
 
 def test_a_message_is_read_with_whole_numbers_as_integers() -> None:
