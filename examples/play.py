@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from slmsearch import RunConfig, Sampling, SearcherEnvironment, make_sampler
+from slmsearch import RunConfig, Sampling, SearcherEnvironment, make_sampler, open_environment
 from slmsearch.corpus.store import load_questions
 from slmsearch.models.known import shipped_models
 
@@ -15,7 +15,7 @@ config = RunConfig().changed(
     }
 )
 digest = SearcherEnvironment.data(config).build(config.paths.corpora)
-environment = SearcherEnvironment(config).open(digest)
+environment = open_environment(config, digest)
 questions = load_questions(config.paths.corpora, digest)["train"][:3]
 episodes = environment.play(questions, make_sampler(config.policy), Sampling())
 for question, episode, row in zip(questions, episodes, environment.grade(questions, episodes), strict=True):

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from slmsearch.config import RunConfig
     from slmsearch.corpus.pages import Page
     from slmsearch.corpus.questions import Question
+    from slmsearch.environments.question_set import QuestionSet
+    from slmsearch.environments.registry import open_environment
     from slmsearch.environments.searcher.indexed_corpus import IndexedCorpus, open_indexed_corpus
     from slmsearch.environments.searcher.rollout import play_episodes
     from slmsearch.environments.searcher.searcher_environment import SearcherEnvironment
@@ -35,6 +37,7 @@ _MODULES = {
     "Page": "slmsearch.corpus.pages",
     "PolicySpec": "slmsearch.evaluate.policies",
     "Question": "slmsearch.corpus.questions",
+    "QuestionSet": "slmsearch.environments.question_set",
     "RunConfig": "slmsearch.config",
     "Sampling": "slmsearch.episodes.sampler",
     "SearcherEnvironment": "slmsearch.environments.searcher.searcher_environment",
@@ -43,6 +46,7 @@ _MODULES = {
     "compare": "slmsearch.evaluate.compare",
     "evaluate_policy": "slmsearch.evaluate.run",
     "make_sampler": "slmsearch.sampling.load_sampler",
+    "open_environment": "slmsearch.environments.registry",
     "open_indexed_corpus": "slmsearch.environments.searcher.indexed_corpus",
     "play_episodes": "slmsearch.environments.searcher.rollout",
 }
@@ -58,6 +62,7 @@ __all__ = [
     "Page",
     "PolicySpec",
     "Question",
+    "QuestionSet",
     "RunConfig",
     "Sampling",
     "SearcherEnvironment",
@@ -66,6 +71,7 @@ __all__ = [
     "compare",
     "evaluate_policy",
     "make_sampler",
+    "open_environment",
     "open_indexed_corpus",
     "play_episodes",
 ]

@@ -1,12 +1,12 @@
 """The data of a policy: a corpus, materialised and checked, and its index version."""
 
-from dataclasses import asdict, dataclass
-from typing import TypedDict, cast
+from dataclasses import dataclass
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from slmsearch.config import RunConfig
+from slmsearch.corpus.data_report import DataFinding, DataReport
 from slmsearch.corpus.documents.skipped import Skipped
 from slmsearch.corpus.expectations import find_skipped
 from slmsearch.environments.registry import environment_of
@@ -26,43 +26,23 @@ class Data:
     """Key of the index version; empty if the environment has none."""
 
 
-class FoundRow(TypedDict):
-    """A `Finding` in the form of a task's stored result."""
-
-    expectation: str
-    table: str
-    column: str
-    severity: str
-    failed: int
-    sample_ids: list[str]
-    message: str
-
-
-class Report(TypedDict, total=False):
-    """Report on the data."""
-
-    digest: str
-    ok: bool
-    findings: list[FoundRow]
-
-
 class ValidationFailed(CorpusError):
     """Error of data with critical findings, which have been shown and recorded."""
 
 
 @task(name="load-corpus", cache_policy=NO_CACHE)
-def load_corpus_task(config: RunConfig) -> Report:
+def load_corpus_task(config: RunConfig) -> tuple[str, tuple[DataFinding, ...]]:
     """Materialise or find questions, splits and pages; return the digest, and the skipped files of a folder as findings."""
     skipped: list[Skipped] = []
     with Progress("corpus", "files") as progress:
         digest = environment_of(config).data(config).build(config.paths.corpora, skipped, progress)
-    return {"digest": digest, "findings": [cast("FoundRow", asdict(finding)) for finding in find_skipped(skipped)]}
+    return digest, tuple(find_skipped(skipped))
 
 
 @task(name="validate", **cached("config"))
-def validate_task(digest: str, data_dir: str, code: str, config: RunConfig) -> Report:
+def validate_task(digest: str, data_dir: str, code: str, config: RunConfig) -> DataReport:
     """Check the data and return the findings; the key of the stored result has the paths of the data and the code that checks."""
-    return cast("Report", environment_of(config).data(config).check(config.paths.corpora, digest))
+    return environment_of(config).data(config).check(config.paths.corpora, digest)
 
 
 @task(name="build-index", **cached("digest", "config", "current"))

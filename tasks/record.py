@@ -8,6 +8,7 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from slmsearch.config import RunConfig
+from slmsearch.corpus.data_report import DataReport
 from slmsearch.evaluate.metrics import FAULTS, sample_rows
 from slmsearch.evaluate.retrieval import METRICS
 from slmsearch.evaluate.store import load_evaluation
@@ -59,24 +60,24 @@ def _table_row(row: Mapping[str, Any], measured: Sequence[str]) -> dict[str, obj
     return {**{name: value for name, value in row.items() if name not in ("reward_parts", "measured")}, **parts, **own}
 
 
-def record_report(tracker: Tracker, run_id: str, digest: str, report: Mapping[str, Any]) -> None:
+def record_report(tracker: Tracker, run_id: str, report: DataReport) -> None:
     """Write the findings of a validation into a run, with ids of failing rows."""
-    tracker.record_json(run_id, report, "validation.json")
-    tracker.record_table(run_id, findings_table(report), f"validation/{digest}.json")
+    tracker.record_json(run_id, asdict(report), "validation.json")
+    tracker.record_table(run_id, findings_table(report), f"validation/{report.digest}.json")
 
 
-def findings_table(report: Mapping[str, Any]) -> list[dict[str, str]]:
+def findings_table(report: DataReport) -> list[dict[str, str]]:
     """Render findings as rows: the fault, its place, its number, and ids of failing rows."""
     return [
         {
-            "severity": finding["severity"],
-            "table": finding["table"],
-            "message": finding["message"],
-            "failed": str(finding["failed"]),
-            "failing_ids": ", ".join(map(str, finding["sample_ids"])),
-            "expectation": f"{finding['expectation']}({finding['column']})",
+            "severity": finding.severity,
+            "table": finding.table,
+            "message": finding.message,
+            "failed": str(finding.failed),
+            "failing_ids": ", ".join(finding.sample_ids),
+            "expectation": f"{finding.expectation}({finding.column})",
         }
-        for finding in report["findings"]
+        for finding in report.findings
     ]
 
 

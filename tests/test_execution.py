@@ -120,7 +120,7 @@ from slmsearch.environments.searcher.searcher_environment import scoring
 from slmsearch.evaluate.store import episode_from_dict, episode_to_dict
 from slmsearch.episodes.scripted import ScriptedSampler
 from slmsearch.episodes.sampler import Sampling
-from slmsearch.judge import make_judge
+from slmsearch.judge.llm import make_judge
 from slmsearch.episodes.episode import ToolResult
 from slmsearch.environments.searcher.rollout import play_episodes
 from slmsearch.environments.searcher.tools import Toolbox

@@ -304,6 +304,10 @@ class Commands(click.Group):
 
         return next((entry.load() for entry in entry_points(group=ENTRY_POINTS, name=name)), None)
 
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """See `click.Group.list_commands`; shells complete names by it."""
+        return sorted({*super().list_commands(ctx), *EXTENSIONS})
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands by section."""
         helps = EXTENSIONS | {name: self.commands[name].get_short_help_str(formatter.width - 22) for name in self.commands}

@@ -8,6 +8,7 @@ from flows.runtime.device import device
 from flows.stages.artifacts import show_table
 from flows.stages.pipeline import Pipeline
 from flows.stages.sharding import play_in_shards
+from slmsearch.corpus.data_report import DataReport
 from slmsearch.corpus.hub import is_on_hub
 from slmsearch.corpus.store import read_manifest
 from slmsearch.environments.registry import environment_of
@@ -21,7 +22,6 @@ from slmsearch.training.job import control_key, make_job, start_key
 from tasks.caching import fresh, retried, touches_network
 from tasks.corpus_data import (
     Data,
-    Report,
     ValidationFailed,
     build_index_task,
     load_corpus_task,
@@ -48,17 +48,16 @@ def validate_data(run: Pipeline) -> str:
     """
     config, source = run.config, environment_of(run.config).data(run.config)
     with run.stage("validate") as run_id:
-        data = load_corpus_task.with_options(**retried(any(map(is_on_hub, source.sources().values()))))(config)
-        digest = data["digest"]
+        digest, skipped = load_corpus_task.with_options(**retried(any(map(is_on_hub, source.sources().values()))))(config)
         run.note_keys(data_digest=digest)
         if origin := read_manifest(config.paths.corpora / digest).origin:
             run.note_keys(texts=f"{origin['attribution']}, {origin['licence']}")
         report = validate_task(digest, config.paths.data_dir, code_digest("environments", *source.code), config)
-        report["findings"] = [*report["findings"], *data["findings"]]
+        report = replace(report, findings=(*report.findings, *skipped))
         run.record_input(run.run_id, digest, source.label)
-        record_report(run.tracker, run_id, digest, report)
+        record_report(run.tracker, run_id, report)
         show_table("validation-findings", findings_table(report), "What validation found")
-        if not report["ok"]:
+        if not report.ok:
             raise ValidationFailed(describe_failure(report))
     return digest
 
@@ -73,10 +72,10 @@ def prepare_data(run: Pipeline, current: bool = True) -> Data:
     return build_current_index(run, digest, key, current)
 
 
-def describe_failure(report: Report) -> str:
+def describe_failure(report: DataReport) -> str:
     """Name the critical findings of a validation and their first rows in one line."""
-    critical = [finding for finding in report["findings"] if finding["severity"] == "critical"]
-    found = "; ".join(f"{finding['message']} ({', '.join(map(str, finding['sample_ids'][:3]))})" for finding in critical[:5])
+    critical = [finding for finding in report.findings if finding.severity == "critical"]
+    found = "; ".join(f"{finding.message} ({', '.join(finding.sample_ids[:3])})" for finding in critical[:5])
     return f"validation failed: {found}; fix these rows, `slmsearch validate` shows all findings"
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from slmsearch.corpus.data_report import DataFinding, DataReport, Severity
 from slmsearch.corpus.documents.skipped import ORDINARY, Skipped
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.pages import Page
@@ -39,7 +40,6 @@ ANSWER_IN_SECTION_KINDS = ("one_hop", "two_hop", "plain", "template", "cloze", "
 """Kinds of questions whose answer is copied from a section; a count occurs in no section, and unanswerable ones have no answer."""
 
 Row = dict[str, str | int]
-Severity = Literal["critical", "warning", "info"]
 _EXPECTATIONS = {
     "unique": ("ExpectColumnValuesToBeUnique", None),
     "matches": ("ExpectColumnValuesToMatchRegex", "regex"),
@@ -58,35 +58,6 @@ class DataCheck:
     severity: Severity
     message: str
     value: str | int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class DataFinding:
-    """Failed check."""
-
-    expectation: str
-    table: str
-    column: str
-    severity: Severity
-    failed: int
-    """Number of rows that failed."""
-    sample_ids: tuple[str, ...]
-    """Ids of the first failing rows."""
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class ValidationReport:
-    """Result of a validation."""
-
-    digest: str
-    ok: bool
-    """True if no finding is critical."""
-    checks: int
-    counts: dict[str, int]
-    """Numbers of pages, sections and questions checked."""
-    findings: tuple[DataFinding, ...]
-    """Findings, critical ones first."""
 
 
 PAGE_CHECKS = (
@@ -123,7 +94,7 @@ QUESTION_CHECKS = (
 )
 
 
-def validate_corpus(corpus_dir: Path) -> ValidationReport:
+def validate_corpus(corpus_dir: Path) -> DataReport:
     """Check a materialised corpus.
 
     Raises:
@@ -142,7 +113,7 @@ def validate_corpus(corpus_dir: Path) -> ValidationReport:
         message = "questions were left out because their pages lie in two splits"
         findings.append(DataFinding("split_by_page", "questions", "page_ids", "warning", manifest.dropped_questions, (), message))
     findings.sort(key=lambda finding: ("critical", "warning", "info").index(finding.severity))
-    return ValidationReport(
+    return DataReport(
         digest=manifest.digest,
         ok=not any(finding.severity == "critical" for finding in findings),
         checks=sum(len(checks) for _, checks in tables.values()) + 1,

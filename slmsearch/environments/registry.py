@@ -25,6 +25,18 @@ def environment_of(config: RunConfig) -> Environment:
     return find_environment(config.environment)(config)
 
 
+def open_environment(config: RunConfig, digest: str | None = None, index_key: str | None = None) -> Environment:
+    """Open the configured environment with the configured judge; None builds or looks up the corpus or index.
+
+    Raises:
+        ConfigError: no environment has that name.
+        CorpusError, IndexUnusableError: the corpus or the index is missing or damaged.
+    """
+    from slmsearch.judge.llm import make_judge
+
+    return environment_of(config).open(make_judge(config.judge, config.paths.data_dir), digest, index_key)
+
+
 @cache
 def find_environment(name: str) -> type[Environment]:
     """Find an environment: a name of the registry, or `module:Class`.
@@ -42,6 +54,8 @@ def find_environment(name: str) -> type[Environment]:
         raise ConfigError(f"environment {name!r} cannot be imported ({error}); give {known}") from error
     if not (isinstance(found, type) and issubclass(found, Environment)):
         raise ConfigError(f"{name!r} is not a subclass of slmsearch.episodes.environment.Environment; give {known}")
+    if not hasattr(found, "data"):
+        raise ConfigError(f"environment {name!r} has no data: set {attribute}.data = QuestionSet, or a DataSource of your own")
     return found
 
 

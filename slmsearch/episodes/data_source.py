@@ -1,23 +1,21 @@
 """Data of an environment: questions, and the corpus or any other source behind them."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar
 
 from slmsearch.config import CorpusConfig, RunConfig
+from slmsearch.corpus.data_report import DataReport
 from slmsearch.corpus.documents.skipped import Skipped
 from slmsearch.corpus.questions import Question
-from slmsearch.errors import ConfigError, TrainingError
-
-SOURCES, STORE = "slmsearch.corpus.sources", "slmsearch.corpus.store"
-"""Modules of the default data, found by name: what plays and learns needs neither readers of documents nor corpora on disk."""
+from slmsearch.errors import TrainingError
 
 
 @dataclass(frozen=True)
-class DataSource:
-    """Data of a run's environment; by default the questions of `corpus.questions`, without pages."""
+class DataSource(ABC):
+    """Data of a run's environment: a source of questions, which becomes a corpus on disk."""
 
     config: RunConfig
     label: ClassVar[str] = "questions"
@@ -29,21 +27,9 @@ class DataSource:
     output: ClassVar[str] = ""
     """Folder in the data directory in which a finished run is laid out as one directory; empty: no such folder."""
 
+    @abstractmethod
     def sources(self) -> dict[str, str | None]:
         """Return the configured files and data sets by setting; None where data are generated."""
-        return {"corpus.questions": self.config.corpus.questions}
-
-    def load_questions(self) -> list[Question]:
-        """Load or generate the configured questions.
-
-        Raises:
-            CorpusError: a source is missing or broken.
-            ConfigError: no questions are configured.
-        """
-        if self.config.corpus.questions is None:
-            raise ConfigError(f"environment {self.config.environment} needs questions: set corpus.questions")
-        questions: list[Question] = import_module(SOURCES).read_questions(self.config.corpus.questions)
-        return questions
 
     def key_parts(self) -> Mapping[str, object] | None:
         """Collect everything that decides the data; None if that requires loading them."""
@@ -54,6 +40,7 @@ class DataSource:
         """Collect a key's parts from recorded settings, to compare them with `recorded`; None if those are of another source."""
         return None
 
+    @abstractmethod
     def build(self, corpora_dir: Path, skipped: list[Skipped] | None = None, progress: Callable[[int, int], None] | None = None) -> str:
         """Materialise the data as a corpus, unless it exists, and return its digest.
 
@@ -65,13 +52,10 @@ class DataSource:
         Raises:
             CorpusError: a source is missing or broken, or the corpus cannot be written.
         """
-        source = CorpusConfig(questions=next(iter(self.sources().values()), None))
-        digest: str = import_module(STORE).store_questions(source, corpora_dir, self.load_questions, self.key_parts())
-        return digest
 
-    def check(self, corpora_dir: Path, digest: str) -> dict[str, object]:
-        """Check a corpus; return `ok` and `findings`, each with ids."""
-        return {"ok": True, "findings": []}
+    def check(self, corpora_dir: Path, digest: str) -> DataReport:
+        """Check a corpus; by default nothing is checked."""
+        return DataReport(digest, ok=True)
 
     def describe(self) -> str:
         """Return the source of the data: the first configured source, else the environment's name."""

@@ -23,7 +23,7 @@ from slmsearch.episodes.reward import Reward
 from slmsearch.episodes.rows import EpisodeRow, Measures
 from slmsearch.episodes.sampler import Message, Sampler, Sampling
 from slmsearch.episodes.teaching import Teaching
-from slmsearch.judge import Judge, Verdict, make_judge
+from slmsearch.judge import Judge, Verdict
 
 NO_TOKEN_LIMIT = 1_000_000_000
 
@@ -73,7 +73,7 @@ class Environment(ABC):
     """Description of a trained model's skill, for its card."""
     tool_names: ClassVar[tuple[str, ...]] = ()
     """Names of the calls that an episode may hold."""
-    data: ClassVar[type[DataSource]] = DataSource
+    data: ClassVar[type[DataSource]]
     teaching: ClassVar[type[Teaching[Any]]] = Teaching
     controls: ClassVar[type[Controls[Any]]] = Controls
     judge: Judge
@@ -98,10 +98,10 @@ class Environment(ABC):
     def key_parts(self, index_key: str) -> Mapping[str, object]:
         """Collect everything that decides how it is played and graded; part of every evaluation and training key."""
 
-    def open(self, digest: str | None = None, index_key: str | None = None) -> Self:
-        """Return a copy whose resources are open, by default the judge alone; None builds or looks up the corpus or index."""
+    def open(self, judge: Judge, digest: str | None = None, index_key: str | None = None) -> Self:
+        """Return a copy with this judge whose resources are open, by default none; None builds or looks up the corpus or index."""
         opened = copy(self)
-        opened.judge = make_judge(self.config.judge, self.config.paths.data_dir)
+        opened.judge = judge
         return opened
 
     def play(self, questions: Sequence[Question], sampler: Sampler, sampling: Sampling) -> list[Episode]:

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from slmsearch.config import EvaluateConfig, RunConfig
 from slmsearch.corpus.questions import Question
-from slmsearch.environments.registry import environment_of
+from slmsearch.environments.registry import environment_of, open_environment
 from slmsearch.environments.searcher.twins import TWINS_VERSION
 from slmsearch.episodes.environment import Environment, without_token_limits
 from slmsearch.episodes.episode import Episode
@@ -227,7 +227,7 @@ def ask_served(questions: Sequence[str], config: RunConfig, temperature: float =
     Raises:
         GenerationError: the server did not answer.
     """
-    environment = environment_of(config).open()
+    environment = open_environment(config)
     asked = [Question(f"q{i}", text, "") for i, text in enumerate(questions)]
     sampler = make_policy_sampler(PolicySpec(config.policy.model, config.policy), environment, asked)
     sampling = Sampling(temperature, config.evaluate.seed, environment.limits.max_turn_tokens)

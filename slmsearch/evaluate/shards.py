@@ -17,7 +17,7 @@ from pathlib import Path
 from slmsearch.config import RunConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.corpus.store import load_questions
-from slmsearch.environments.registry import environment_of
+from slmsearch.environments.registry import open_environment
 from slmsearch.episodes.environment import Environment
 from slmsearch.errors import EvaluationError
 from slmsearch.evaluate import run
@@ -127,7 +127,7 @@ def play_evaluation(
         CorpusError, IndexUnusableError: the corpus or the index is missing or damaged.
     """
     questions = select_questions(load_questions(config.paths.corpora, digest), config.evaluate)
-    environment = environment_of(config).open(digest, index_key)
+    environment = open_environment(config, digest, index_key)
     sources = eval_sources(questions, index_key, spec, config)
     questions = questions_to_play(questions, environment)
     if target.shard is None:

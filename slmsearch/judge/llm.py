@@ -28,7 +28,7 @@ from slmsearch.corpus.questions import Question
 from slmsearch.errors import JudgeError
 from slmsearch.judge.cache import FILE, StoredVerdict, VerdictCache
 from slmsearch.judge.clients import JudgeClient, make_client
-from slmsearch.judge.exact import Verdict, is_abstention, is_unanswerable, typed_match
+from slmsearch.judge.exact import ExactJudge, Judge, Verdict, is_abstention, is_unanswerable, typed_match
 from slmsearch.judge.prompt import as_read, prompt_key, render_prompt
 from slmsearch.judge.reply import parse_reply
 from slmsearch.keys import content_key
@@ -50,6 +50,11 @@ class _Asked(NamedTuple):
     question: str
     answers: tuple[str, ...]
     answer: str
+
+
+def make_judge(config: JudgeConfig, data_dir: str | Path | None = None) -> Judge:
+    """Create the configured judge without connecting; verdicts of language models are cached under `data_dir`."""
+    return ExactJudge() if config.kind == "exact" else LlmJudge.of(config, data_dir)
 
 
 class LlmJudge:

@@ -19,7 +19,7 @@ from statistics import mean
 from slmsearch.config import JudgeConfig, PathsConfig, PolicyConfig, RunConfig, TrainConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.corpus.store import load_questions
-from slmsearch.environments.registry import environment_of
+from slmsearch.environments.registry import environment_of, open_environment
 from slmsearch.episodes.chat_renderer import ChatRenderer, longest_prompt
 from slmsearch.episodes.data_source import select_questions
 from slmsearch.episodes.environment import Check, Environment
@@ -244,9 +244,8 @@ def preflight_here(config: RunConfig, tell: Callable[[Check], None], show: ShowE
 
     def run_checks() -> Iterator[Check]:
         corpora_dir = config.paths.corpora
-        environment = environment_of(config)
-        digest = environment.data(config).build(corpora_dir)
-        environment, found = environment.open(digest), load_questions(corpora_dir, digest)
+        digest = environment_of(config).data(config).build(corpora_dir)
+        environment, found = open_environment(config, digest), load_questions(corpora_dir, digest)
         questions = select_questions(found.get(config.train.split, []), config.train.limit)
         asked = [*questions, *found.get("validation", [])]
         renderer = ChatRenderer(load_tokenizer(config.policy), config.searcher.tool_role)

@@ -35,7 +35,7 @@ from slmsearch.artifacts.files import read_json, replace_json
 from slmsearch.config import LoraSection, PolicyConfig, RunConfig, TrainConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.corpus.store import load_questions
-from slmsearch.environments.registry import environment_of
+from slmsearch.environments.registry import environment_of, open_environment
 from slmsearch.episodes.chat_renderer import ChatRenderer
 from slmsearch.episodes.environment import Environment
 from slmsearch.episodes.episode import Episode
@@ -356,7 +356,7 @@ def _own_episodes(environment: Environment, sampler: TorchSampler, say: Say, on_
     """Play training questions, see `sample_own`; return the right episodes, and one episode of each other question by its text."""
     config = environment.config
     digest = environment.data(config).build(config.paths.corpora)
-    environment, asked = environment.open(digest), load_questions(config.paths.corpora, digest).get(config.train.split, [])
+    environment, asked = open_environment(config, digest), load_questions(config.paths.corpora, digest).get(config.train.split, [])
     asked = environment.teaching(config).training_questions(environment, asked)
     questions = asked[: config.train.limit or config.sft.own_questions]
     if environment.base_user is not None:

@@ -22,7 +22,7 @@ from slmsearch.artifacts.files import replace_json
 from slmsearch.config import PolicyConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.corpus.store import load_questions
-from slmsearch.environments.registry import environment_of
+from slmsearch.environments.registry import open_environment
 from slmsearch.episodes.chat_renderer import ChatRenderer, longest_prompt, require_context
 from slmsearch.episodes.environment import Environment
 from slmsearch.errors import ConfigError, TrainingError
@@ -54,7 +54,7 @@ def run_job(job: TrainJob, checkpoint: Path | None = None) -> None:
     """
     if job.config.train.cpu_threads:
         torch.set_num_threads(job.config.train.cpu_threads)
-    environment = environment_of(job.config).open(job.corpus_digest, job.index_key)
+    environment = open_environment(job.config, job.corpus_digest, job.index_key)
     questions = load_questions(job.corpora_dir, job.corpus_digest)
     train_environment(environment, questions.get(job.config.train.split, []), job, checkpoint, questions.get("validation", []))
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from slmsearch.config import RunConfig
+from slmsearch.corpus.data_report import DataReport
 from slmsearch.evaluate.store import load_evaluation
 from tasks.tracking import open_tracker
 from tests.flows.fakes import FakeTraining, WordEmbedder, make_config, replace_heavy_parts, write_corpus
@@ -63,7 +64,7 @@ def without_prefect(monkeypatch: pytest.MonkeyPatch) -> FakeTraining:
     monkeypatch.setattr("slmsearch.retrieval.embedders.load_embedder", lambda _: WordEmbedder())
     for name in STAGES:
         monkeypatch.setattr(stages, name, plain(getattr(stages, name)))
-    monkeypatch.setattr(stages, "validate_task", Plain(lambda *_: {"ok": True, "findings": []}))
+    monkeypatch.setattr(stages, "validate_task", Plain(lambda *_: DataReport("", ok=True)))
     monkeypatch.setattr(stages, "record_evaluation_task", Plain(record_metrics))
     monkeypatch.setattr(promotion, "promote_task", plain(promotion.promote_task))
     for place in SHOWN:

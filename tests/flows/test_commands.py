@@ -243,6 +243,7 @@ def test_the_help_shows_every_command_once_and_bare_names_stay(invoke: Invoke) -
     assert sorted(shown) == sorted(name for name, command in cli.commands.items() if not command.hidden)
     assert {name: cli.commands[name].get_short_help_str(60) for name in EXTENSIONS} == EXTENSIONS
     assert {(entry.name, entry.load()) for entry in entry_points(group=ENTRY_POINTS)} == {(name, cli.commands[name]) for name in EXTENSIONS}
+    assert sorted(shown) == [name for name in cli.list_commands(click.Context(cli)) if not cli.commands[name].hidden]
     code, out, _ = invoke("--help")
     assert code == 0 and len(out.splitlines()) <= 58 and all(title in out for title in SECTIONS)
     for name in ops.commands:

@@ -11,9 +11,9 @@ import pytest
 from flows.train import train_and_eval
 from slmsearch.config import RunConfig, SftConfig
 from slmsearch.corpus.questions import Question
-from slmsearch.environments.registry import environment_of
+from slmsearch.environments.question_set import QuestionSet
+from slmsearch.environments.registry import environment_of, open_environment
 from slmsearch.episodes.controls import Controls
-from slmsearch.episodes.data_source import DataSource
 from slmsearch.episodes.environment import Environment, Limits
 from slmsearch.episodes.episode import Episode
 from slmsearch.episodes.reward import Reward
@@ -35,6 +35,7 @@ class LookUp(Environment):
 
     name = "look-up"
     does = "knows the digit of a code"
+    data = QuestionSet
 
     def make_limits(self) -> Limits:
         return Limits(max_turn_tokens=8, max_episode_tokens=8, settings=("LookUp.make_limits",))
@@ -54,7 +55,7 @@ class LookUp(Environment):
 
 
 # [parts]
-class Codes(DataSource):
+class Codes(QuestionSet):
     def load_questions(self) -> list[Question]:
         return [Question(code, f"Digit of {code}?", digit) for code, digit in CODES.items()]
 
@@ -147,13 +148,22 @@ def test_an_unknown_environment_is_one_line(name: str, says: str) -> None:
         environment_of(RunConfig(environment=name))
 
 
+class WithoutData(Environment):
+    """Names no data."""
+
+
+def test_an_environment_without_data_is_one_line() -> None:
+    with pytest.raises(ConfigError, match=r"has no data: set WithoutData\.data = QuestionSet"):
+        environment_of(RunConfig(environment=f"{__name__}:WithoutData"))
+
+
 def test_the_first_part_alone_plays_and_grades_questions_of_a_file(tmp_path: Path) -> None:
     rows = [{"question": f"Digit of {code}?", "answer": digit} for code, digit in CODES.items()]
     (tmp_path / "codes.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     config = RunConfig(environment=f"{__name__}:LookUp").changed({"corpus.questions": str(tmp_path / "codes.jsonl")})
     questions = LookUp.data(config).load_questions()
     assert len(questions) == len(CODES) == len({question.id for question in questions})
-    environment = LookUp(config).open()
+    environment = open_environment(config)
     episodes = environment.play(questions[:2], ScriptedSampler(lambda question, results: questions[0].answer), Sampling())
     rewards = [row.reward for row in environment.grade(questions[:2], environment.complete(questions[:2], episodes))]
     assert rewards == [1.0, float(questions[0].answer == questions[1].answer)]

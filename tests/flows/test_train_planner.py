@@ -10,6 +10,7 @@ from flows.cli.text import render_result
 from flows.evaluate import evaluate
 from flows.train import train_planner
 from slmsearch.config import RunConfig
+from slmsearch.corpus.data_report import DataFinding, DataReport
 from slmsearch.environments.planner.plan import DIRECT, render_plan
 from slmsearch.environments.planner.problems import generate_problems, gold_plan
 from slmsearch.episodes.scripted import ScriptedSampler
@@ -111,18 +112,10 @@ def test_what_is_missing_is_said_before_anything_is_done(config: RunConfig, trai
 
 
 def test_bad_problems_stop_before_anything_expensive(config: RunConfig, training: FakeTraining, monkeypatch: pytest.MonkeyPatch) -> None:
-    finding = {
-        "severity": "critical",
-        "table": "problems",
-        "message": "bad",
-        "failed": 1,
-        "sample_ids": ["p7"],
-        "expectation": "e",
-        "column": "c",
-    }
+    finding = DataFinding("e", "problems", "c", "critical", 1, ("p7",), "bad")
     monkeypatch.setattr(
         "slmsearch.environments.planner.planner_environment.check_problems",
-        lambda problems: {"ok": False, "findings": [finding], "problems": 1},
+        lambda digest, problems: DataReport(digest, ok=False, findings=(finding,)),
     )
     with pytest.raises(ValidationFailed, match="p7"):
         train_planner(config)

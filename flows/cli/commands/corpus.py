@@ -13,8 +13,8 @@ from slmsearch.foreign import one_line
 
 if TYPE_CHECKING:
     from slmsearch.config import CorpusConfig, PathsConfig, RetrievalConfig
+    from slmsearch.corpus.data_report import DataFinding, DataReport
     from slmsearch.corpus.documents.skipped import Skipped
-    from slmsearch.corpus.expectations import DataFinding, ValidationReport
     from slmsearch.corpus.questions import Question
     from slmsearch.retrieval.search import SearchIndex
     from slmsearch.retrieval.versions import IndexManifest
@@ -139,7 +139,7 @@ def search(session: Session, query: str, top_k: int | None, key: str | None, ran
     session.finish({"query": query, "index_key": opened.key, "hits": [asdict(hit) for hit in hits]}, "\n".join(rows) or "no pages found")
 
 
-def checked_corpus(corpus: "CorpusConfig", corpora: Path) -> "tuple[ValidationReport, list[dict[str, object]]]":
+def checked_corpus(corpus: "CorpusConfig", corpora: Path) -> "tuple[DataReport, list[dict[str, object]]]":
     """Materialise and check a corpus; return the report and all files that were skipped."""
     from slmsearch.corpus.expectations import find_skipped, validate_corpus
     from slmsearch.corpus.store import build_corpus

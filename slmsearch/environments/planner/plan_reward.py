@@ -17,13 +17,13 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from slmsearch.config import JudgeConfig, PlanRewardConfig
+from slmsearch.config import PlanRewardConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.environments.planner.numbers import count_quantities, find_numbers, implied_numbers, parse_number
 from slmsearch.environments.planner.plan import REFERENCE, Fault, Plan, Subproblem, parse_plan
 from slmsearch.episodes.episode import Episode, StopReason
 from slmsearch.episodes.reward import Reward
-from slmsearch.judge import Judge, Verdict, make_judge
+from slmsearch.judge import Judge, Verdict
 from slmsearch.retrieval.embed import Embedder
 
 PLAN_PARTS = ("correct", "tokens", "independence", "malformed", "hacked", "format", "random")
@@ -174,11 +174,6 @@ class NumberJudge:
         if given is None or any(value is None for value in gold):
             return None
         return Verdict(given in gold)
-
-
-def make_number_judge(config: JudgeConfig, data_dir: str | None = None) -> NumberJudge:
-    """Make the planner's judge, which keeps a model's verdicts under `data_dir`; no server is contacted yet."""
-    return NumberJudge(None if config.kind == "exact" else make_judge(config, data_dir))
 
 
 class Independence:

@@ -10,19 +10,20 @@ from statistics import mean
 from typing import Any, Self
 
 from slmsearch.config import CorpusConfig, PlannerConfig, RetrievalConfig, RunConfig, SftConfig
+from slmsearch.corpus.data_report import DataReport
 from slmsearch.corpus.questions import Question
 from slmsearch.corpus.sources import read_rows
 from slmsearch.corpus.store import load_questions
 from slmsearch.environments.planner.plan import DIRECT, MAX_QUESTION_CHARS, Plan, Subproblem, parse_plan, render_plan
 from slmsearch.environments.planner.plan_demonstrations import TINY_PLANNER, make_plan_demonstrations
 from slmsearch.environments.planner.plan_prompt import COMBINE, DIRECT_SOLUTION, PLAN_PROMPT_VERSION, SUBPROBLEM, Task, make_plan_prompt
-from slmsearch.environments.planner.plan_reward import Independence, PlannedEpisode, inspect_episode, make_number_judge, score_plan
+from slmsearch.environments.planner.plan_reward import Independence, NumberJudge, PlannedEpisode, inspect_episode, score_plan
 from slmsearch.environments.planner.play import carry_out, write_plans
 from slmsearch.environments.planner.problem_sources import check_problems, load_problems, problems_parts
 from slmsearch.environments.planner.worker import ArithmeticWorker, ModelWorker, Worker, make_served_worker
+from slmsearch.environments.question_set import QuestionSet
 from slmsearch.episodes.chat_renderer import ChatRenderer
 from slmsearch.episodes.controls import Controls
-from slmsearch.episodes.data_source import DataSource
 from slmsearch.episodes.environment import Check, Environment, Limits, through
 from slmsearch.episodes.episode import Episode, StopReason
 from slmsearch.episodes.grade import judge_episodes
@@ -37,7 +38,7 @@ from slmsearch.judge.exact import RULES_VERSION
 WORKER_ALONE, PLAN_IS_QUESTION, PLANS_SHUFFLED = "worker-alone", "plan-is-question", "plans-shuffled"
 
 
-class PlannerData(DataSource):
+class PlannerData(QuestionSet):
     """Maths problems: a file, a data set of the Hub, or generated."""
 
     label = "problems"
@@ -62,8 +63,8 @@ class PlannerData(DataSource):
             return problems_parts(PlannerConfig(limit=recorded["limit"] or recorded["count"], seed=recorded["seed"]))
         return problems_parts(PlannerConfig(problems=config.questions, limit=recorded["limit"]))
 
-    def check(self, corpora_dir: Path, digest: str) -> dict[str, object]:
-        return check_problems(load_questions(corpora_dir, digest))
+    def check(self, corpora_dir: Path, digest: str) -> DataReport:
+        return check_problems(digest, load_questions(corpora_dir, digest))
 
     def describe(self) -> str:
         return self.config.planner.problems or f"problems:{self.config.planner.seed}"
@@ -183,11 +184,11 @@ class PlannerEnvironment(Environment):
             "judge": {"kind": "numbers", **judge},
         }
 
-    def open(self, digest: str | None = None, index_key: str | None = None) -> Self:
+    def open(self, judge: Judge, digest: str | None = None, index_key: str | None = None) -> Self:
         """Open the environment; no model is loaded and no server contacted yet."""
         config = self.config
-        judge = make_number_judge(config.judge, config.paths.data_dir)
-        return self.with_worker(make_worker(config.planner), judge, make_independence(config.retrieval))
+        of_numbers = NumberJudge(None if config.judge.kind == "exact" else judge)
+        return self.with_worker(make_worker(config.planner), of_numbers, make_independence(config.retrieval))
 
     def play(self, questions: Sequence[Question], sampler: Sampler, sampling: Sampling) -> list[Episode]:
         """Let the policy write the plans."""

@@ -6,12 +6,11 @@ corpus without pages (`corpus/store.py`), so that digest, splits and all later s
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from slmsearch.config import PlannerConfig
-from slmsearch.corpus.expectations import DataFinding, Severity
+from slmsearch.corpus.data_report import DataFinding, DataReport, Severity
 from slmsearch.corpus.hub import HUB_PREFIX, parse_hub_name
 from slmsearch.corpus.questions import Question
 from slmsearch.corpus.sources import read_rows
@@ -101,8 +100,8 @@ def _generated(seed: int, count: int) -> Iterator[Question]:
         )
 
 
-def check_problems(problems: Mapping[str, Sequence[Question]]) -> dict[str, object]:
-    """Check problems by split; return `ok` and findings, each with ids."""
+def check_problems(digest: str, problems: Mapping[str, Sequence[Question]]) -> DataReport:
+    """Check problems by split."""
     splits_of: defaultdict[str, set[str]] = defaultdict(set)
     for split, members in problems.items():
         for problem in members:
@@ -121,13 +120,13 @@ def check_problems(problems: Mapping[str, Sequence[Question]]) -> dict[str, obje
         ("warning", "the problem names no number", "names_a_number", "question", [p.id for p in every if not find_numbers(p.question)]),
         ("warning", f"only {num_tests} test problems", "enough", "split", ["test"] if num_tests < MIN_PER_SPLIT else []),
     ]
-    found = [
+    found = tuple(
         DataFinding(expectation, "problems", column, severity, len(ids), tuple(ids[:MAX_SAMPLES]), message)
         for severity, message, expectation, column, ids in checks
         if ids
-    ]
+    )
     ok = all(finding.severity != "critical" for finding in found)
-    return {"ok": ok, "findings": [asdict(finding) for finding in found], "problems": len(every)}
+    return DataReport(digest, ok, len(checks), {"problems": len(every)}, found)
 
 
 def _normalise(problem: Question) -> str:

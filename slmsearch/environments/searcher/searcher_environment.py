@@ -4,13 +4,14 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
 from statistics import mean
 from typing import Any, Self
 
 from slmsearch.config import CorpusConfig, JudgeConfig, RewardConfig, RunConfig, SftConfig, WorldConfig
+from slmsearch.corpus.data_report import DataReport
 from slmsearch.corpus.documents.skipped import Skipped
 from slmsearch.corpus.questions import Question
 from slmsearch.corpus.sources import source_parts
@@ -38,7 +39,7 @@ from slmsearch.episodes.sampler import Message, Sampler, Sampling
 from slmsearch.episodes.scripted import ScriptedSampler
 from slmsearch.episodes.teaching import Demonstration, Teaching
 from slmsearch.errors import SandboxError
-from slmsearch.judge import Judge, make_judge
+from slmsearch.judge import Judge
 from slmsearch.judge.exact import RULES_VERSION
 from slmsearch.judge.prompt import load_prompt
 from slmsearch.made_questions.make import CORRECTION
@@ -72,11 +73,11 @@ class SearcherData(DataSource):
     def build(self, corpora_dir: Path, skipped: list[Skipped] | None = None, progress: Callable[[int, int], None] | None = None) -> str:
         return build_corpus(self.config.corpus, corpora_dir, skipped, progress)
 
-    def check(self, corpora_dir: Path, digest: str) -> dict[str, object]:
+    def check(self, corpora_dir: Path, digest: str) -> DataReport:
         """Check with Great Expectations."""
         from slmsearch.corpus.expectations import validate_corpus
 
-        return asdict(validate_corpus(corpora_dir / digest))
+        return validate_corpus(corpora_dir / digest)
 
     def describe(self) -> str:
         return self.config.corpus.pages or f"world:{self.config.corpus.world.seed}"
@@ -202,11 +203,11 @@ class SearcherEnvironment(Environment):
             "reward": config.reward.key_parts(),
         }
 
-    def open(self, digest: str | None = None, index_key: str | None = None) -> Self:
+    def open(self, judge: Judge, digest: str | None = None, index_key: str | None = None) -> Self:
         """Open corpus and index, which stay open, because many policies are played over them."""
         config = self.config
         opened = _open(config, digest, index_key) if digest and index_key else open_indexed_corpus(config, digest, index_key)
-        return self.with_tools(opened.toolbox, make_judge(config.judge, config.paths.data_dir))
+        return self.with_tools(opened.toolbox, judge)
 
     def play(self, questions: Sequence[Question], sampler: Sampler, sampling: Sampling) -> list[Episode]:
         with judging_ahead(self.judge) as on_end:

@@ -36,7 +36,7 @@ from slmsearch.extensions.bench.peer import make_peer
 from slmsearch.extensions.bench.result import Result, Say, Spread, describe_machine, median_ratio, tabulate, take_turns
 from slmsearch.extensions.bench.shapes import BenchShape, demo_shape, long_shape
 from slmsearch.extensions.bench.trees import catch_inputs, compare_trees
-from slmsearch.judge import make_judge
+from slmsearch.judge.llm import make_judge
 from slmsearch.models.attention import MADE_FOR, use_attention
 from slmsearch.sampling.torch_sampler import TorchSampler
 from slmsearch.training.callbacks import StepCallback

@@ -33,7 +33,8 @@ from slmsearch.errors import ConfigError, EvaluationError, JudgeError
 from slmsearch.evaluate.metrics import summarise
 from slmsearch.evaluate.run import select_questions
 from slmsearch.evaluate.store import episode_from_dict
-from slmsearch.judge import ExactJudge, Judge, make_judge
+from slmsearch.judge import ExactJudge, Judge
+from slmsearch.judge.llm import make_judge
 
 EPISODE = "episode"
 """Key of a played episode in a trace's `info`, which is saved with the trace, so that `replay` can grade it again."""

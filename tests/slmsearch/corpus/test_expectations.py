@@ -9,7 +9,8 @@ import pytest
 
 from slmsearch.config import CorpusConfig, WorldConfig
 from slmsearch.corpus import expectations
-from slmsearch.corpus.expectations import DataFinding, ValidationReport, validate_corpus
+from slmsearch.corpus.data_report import DataFinding, DataReport
+from slmsearch.corpus.expectations import validate_corpus
 from slmsearch.corpus.questions import holds_answer
 from slmsearch.corpus.store import build_corpus
 from slmsearch.errors import CorpusError
@@ -29,7 +30,7 @@ def write(path: Path, rows: list[dict[str, Any]]) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
 
-def validate(directory: Path, pages: list[dict[str, Any]], questions: list[dict[str, Any]], **config: int) -> ValidationReport:
+def validate(directory: Path, pages: list[dict[str, Any]], questions: list[dict[str, Any]], **config: int) -> DataReport:
     """Validate rows as if they had been materialised."""
     directory.mkdir(exist_ok=True)
     write(directory / "pages.jsonl", pages)

@@ -13,7 +13,7 @@ from slmsearch.errors import IndexUnusableError
 from slmsearch.evaluate.policies import PolicySpec
 from slmsearch.evaluate.run import Progress, evaluate_policy
 from slmsearch.evaluate.store import Evaluation
-from slmsearch.judge import make_judge
+from slmsearch.judge.llm import make_judge
 from slmsearch.retrieval.hits import Hit
 
 PAGES = [

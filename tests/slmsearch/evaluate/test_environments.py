@@ -15,6 +15,7 @@ from slmsearch.errors import ConfigError, EvaluationError, GenerationError
 from slmsearch.evaluate.policies import PolicySpec
 from slmsearch.evaluate.run import eval_key, eval_sources, evaluate_policy
 from slmsearch.evaluate.store import load_evaluation, write_evaluation
+from slmsearch.judge import ExactJudge
 from tests.slmsearch.environments.planner.words import WordIndependence
 from tests.slmsearch.evaluate.builders import is_documented
 
@@ -31,11 +32,11 @@ def config(tmp_path, monkeypatch):
 
 def play(script, config, environment=None):
     spec = PolicySpec("scripted", None)
-    return evaluate_policy(QUESTIONS, environment or PlannerEnvironment(config).open(), spec, sampler=ScriptedSampler(script))
+    return evaluate_policy(QUESTIONS, environment or PlannerEnvironment(config).open(ExactJudge()), spec, sampler=ScriptedSampler(script))
 
 
 def evaluate_plans(spec, config):
-    return evaluate_policy(QUESTIONS, PlannerEnvironment(config).open(), spec)
+    return evaluate_policy(QUESTIONS, PlannerEnvironment(config).open(ExactJudge()), spec)
 
 
 def test_gold_plans_solve_everything_and_gain_over_the_worker(config):
@@ -83,7 +84,7 @@ def test_a_broken_worker_fails_episodes_and_grades_none(config):
         broken = task.kind == "solve_subproblem" and "plus" in task.question
         return Solution(None, failure="worker: gone") if broken else Solution("1", 1)
 
-    made = PlannerEnvironment(config).open()
+    made = PlannerEnvironment(config).open(ExactJudge())
     environment = PlannerEnvironment(config).with_worker(ConcurrentWorker("half", solve, 2), NumberJudge(), made.independence)
     with pytest.raises(EvaluationError, match="worker: gone"):
         play(lambda problem, results: GOLD[problem], config, environment)

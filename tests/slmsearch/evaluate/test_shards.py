@@ -18,7 +18,7 @@ from slmsearch.evaluate import shards as shards_module
 from slmsearch.evaluate.policies import parse_policy
 from slmsearch.evaluate.shards import Shard, has_shard, merge_shards, remove_shards, shards_dir, split_shards, write_shard
 from slmsearch.evaluate.store import EPISODES, METRICS_FILE, ROWS, Evaluation, write_evaluation
-from slmsearch.judge import make_judge
+from slmsearch.judge.llm import make_judge
 from tests.slmsearch.evaluate.builders import Tolerant
 from tests.slmsearch.evaluate.corpus import QUESTIONS, FlakyIndex, evaluate_searcher, make_toolbox
 

@@ -8,10 +8,10 @@ import pytest
 
 from slmsearch.config import JudgeConfig
 from slmsearch.corpus.questions import UNKNOWN_ANSWER, Question
-from slmsearch.judge import EagerJudge, ExactJudge, make_judge
+from slmsearch.judge import EagerJudge, ExactJudge
 from slmsearch.judge.cache import FILE, VerdictCache
 from slmsearch.judge.clients import ServerError
-from slmsearch.judge.llm import OUTAGES_IN_A_ROW
+from slmsearch.judge.llm import OUTAGES_IN_A_ROW, make_judge
 from slmsearch.judge.prompt import render_prompt
 from tests.judge_server import FAULTS, Behaviour, JudgeServer, hash_truth
 from tests.slmsearch.judge.stubs import QUESTION, StubClient, hasty_judge, make_llm

@@ -21,6 +21,7 @@ from slmsearch.environments.registry import environment_of
 from slmsearch.episodes.chat_renderer import ChatRenderer
 from slmsearch.episodes.sampler import Sampling
 from slmsearch.episodes.teaching import Demonstration
+from slmsearch.judge import ExactJudge
 from slmsearch.sampling.load_sampler import load_with_base
 from slmsearch.training.bootstrap import bootstrap_settings, build_tokenizer
 from slmsearch.training.encoding import IGNORED, encode_demonstration, encode_turns
@@ -116,7 +117,7 @@ def model_path():
 
 
 def train(job, checkpoint=None):
-    train_environment(PlannerEnvironment(job.config).open(), QUESTIONS, job, checkpoint, QUESTIONS[:3])
+    train_environment(PlannerEnvironment(job.config).open(ExactJudge()), QUESTIONS, job, checkpoint, QUESTIONS[:3])
 
 
 def curve(job):
@@ -154,7 +155,7 @@ def test_a_resumed_planner_ends_with_the_bytes_of_an_uninterrupted_one(make_plan
     class Killed(BaseException):
         pass
 
-    environment = PlannerEnvironment(broken.config).open()
+    environment = PlannerEnvironment(broken.config).open(ExactJudge())
     solve = environment.worker.solve
 
     def dying(tasks):
@@ -185,7 +186,7 @@ def test_the_base_is_the_worker_and_learns_nothing(make_plan_job):
             asked.extend(zip([task.question for task in tasks], [(s.answer, s.tokens) for s in solved], strict=True))
             return solved
 
-    environment = PlannerEnvironment(job.config).open()
+    environment = PlannerEnvironment(job.config).open(ExactJudge())
     environment.base_user = environment.worker = Listening("base", None, 8)
     train_environment(environment, QUESTIONS, job, None, QUESTIONS[:3])
     answers = {}
@@ -212,7 +213,7 @@ def test_own_right_plans_and_a_set_of_plans_teach(make_plan_job, planner_dir, tm
     job = make_plan_job()
     config = job.config.model_copy(update={"sft": job.config.sft.model_copy(update={"steps": 2, "tokens_per_batch": 256})})
     sampler, _ = load_with_base(config.policy)
-    own, _ = sample_own(QUESTIONS, PlannerEnvironment(config).open(), sampler)
+    own, _ = sample_own(QUESTIONS, PlannerEnvironment(config).open(ExactJudge()), sampler)
     assert own and all(parse_plan(episode.turns[0].text).plan.should_decompose for episode in own)
 
     rows = [{"SystemPrompt": "Plan.", "UserPrompt": q.question, "ExpectedOutput": render_plan(split(2))} for q in QUESTIONS]

@@ -17,8 +17,8 @@ from slmsearch.episodes.chat_renderer import ChatRenderer, longest_prompt
 from slmsearch.episodes.environment import Check
 from slmsearch.episodes.episode import Episode
 from slmsearch.errors import PreflightError
-from slmsearch.judge import make_judge
 from slmsearch.judge.cache import FILE, VerdictCache
+from slmsearch.judge.llm import make_judge
 from slmsearch.models.load import load_tokenizer
 from slmsearch.retrieval.hits import Hit
 from slmsearch.training.files import JUDGE, MANIFEST, PREFLIGHT, STEPS

@@ -13,7 +13,8 @@ from slmsearch.environments.searcher.searcher_environment import SearcherEnviron
 from slmsearch.episodes.episode import Episode, StopReason, Turn
 from slmsearch.episodes.scripted import ScriptedSampler
 from slmsearch.errors import TrainingError
-from slmsearch.judge import ExactJudge, Verdict, make_judge
+from slmsearch.judge import ExactJudge, Verdict
+from slmsearch.judge.llm import make_judge
 from slmsearch.training.phase_timer import JUDGING, SAMPLING, PhaseTimer
 from slmsearch.training.rollout_bridge import RolloutBridge, episode_reward, mean_negative_logprob, step_seed, summarise_groups
 from slmsearch.training.trainer_samplers import merged, sampling_mode

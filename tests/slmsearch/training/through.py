@@ -1,7 +1,7 @@
 """Training a searcher with given tools."""
 
 from slmsearch.environments.searcher.searcher_environment import SearcherEnvironment
-from slmsearch.judge import make_judge
+from slmsearch.judge.llm import make_judge
 from slmsearch.training.training_run import train_environment
 
 

@@ -69,8 +69,8 @@ def test_the_real_sample_loads_validates_and_is_split(tmp_path):
     digest = build(config, tmp_path)
     problems = load_questions(tmp_path, digest)
     assert {split: len(found) for split, found in problems.items()} == {"train": 400, "validation": 50, "test": 50}
-    report = check_problems(problems)
-    assert report["ok"] and report["problems"] == 500
+    report = check_problems("", problems)
+    assert report.ok and report.counts == {"problems": 500}
     assert build(config, tmp_path) == digest
 
 
@@ -92,7 +92,7 @@ def test_generated_problems_are_the_same_for_a_seed_and_share_nothing_between_sp
     signatures = {split: {problem.entities for problem in found} for split, found in problems.items()}
     assert not signatures["train"] & signatures["test"] and not signatures["train"] & signatures["validation"]
     assert {problem.hops for problem in problems["test"]} == {1, 2, 3, 4, 5, 6}
-    assert check_problems(problems)["ok"]
+    assert check_problems("", problems).ok
 
 
 def test_stories_name_only_numbers_that_a_small_model_can_copy():
@@ -128,6 +128,6 @@ def test_a_broken_row_is_named(row, says):
 
 def test_checks_find_what_would_spoil_a_run():
     problem = parse_problem({"question": "How many is 2 plus 2?", "answer": "#### 4"}, "here")
-    report = check_problems({"train": [problem], "test": [problem]})
-    assert not report["ok"]
-    assert {finding["expectation"] for finding in report["findings"]} == {"in_one_split", "enough"}
+    report = check_problems("", {"train": [problem], "test": [problem]})
+    assert not report.ok
+    assert {finding.expectation for finding in report.findings} == {"in_one_split", "enough"}
