@@ -264,10 +264,10 @@ def _read_gold(question: Question, searched: ToolResult, turns: Turns, toolbox: 
         if section is None or page is None:
             raise Unplayable(NO_SECTION)
         if not _shows(searched, section, toolbox.shows):
-            # Before a section is read only the question has words to search for; later a title or name in the text read, too.
-            begins = [question.question, *other_queries(question.question)]
-            names = [name for name in (page.title, plain_title(page.title), *question.entities) if name in turns[-1][1]]
-            queries = names[:1] if hop else begins
+            # A policy knows the words of the question and those that it was shown.
+            known = "\n".join([question.question, *(result for _, result in turns)])
+            names = [name for name in (page.title, plain_title(page.title), *question.entities) if name in known]
+            queries = names[:1] if hop else [question.question, *other_queries(question.question)]
             queries = [query for query in queries if render_call(ToolCall(SEARCH, query)) != turns[0][0]]
             searched = yield from _search_again(queries, searched, section, turns, toolbox.shows)
         if _shows(searched, section, "text") and len(section.text) <= toolbox.max_section_chars:
