@@ -25,6 +25,7 @@ from tasks.record import record_rollouts
 from tasks.tracking import Tracker, open_tracker
 
 CURVES = {"loss": "loss", "grad_norm": "optim/grad_norm", "learning_rate": "optim/learning_rate"}
+CURVES |= {name: name for name in ("held_out/correct", "held_out/pass_at_k")}
 """Names in the logs of supervised training -> names of this project."""
 
 

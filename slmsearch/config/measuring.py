@@ -23,7 +23,8 @@ class EvaluateConfig(ConfigSection):
     """Corpora on which a policy with a model is played: the corpus as it is (`whole`), and twins of its questions (`withdrawn`, `renamed`,
     `replaced`). Twins measure abstention and whether answers follow from the text (`slmsearch/environments/searcher/twins.py`)."""
     samples: int = Field(default=1, ge=1)
-    """Episodes per question sampled at temperature 1, beside the greedy one; 1 samples none."""
+    """Episodes per question sampled at temperature 1, beside the greedy one; 1 samples none. With more a supervised training also plays 32
+    held-out questions in that way, at each quarter of its updates."""
     batch_size: int = Field(default=64, ge=1)
     """Episodes played at the same time."""
     shards: int = Field(default=1, ge=1, le=1000)

@@ -29,6 +29,7 @@ from slmsearch.processes.processor import trim_heap
 from slmsearch.training.card import watching_card
 from slmsearch.training.encoding import IGNORED, Encoded
 from slmsearch.training.fused_lora import fused_lora, lower_frozen
+from slmsearch.training.held_out import HeldOutScores, Score
 from slmsearch.training.losses import causal_of, token_losses
 from slmsearch.training.memory import SFT
 from slmsearch.training.phase_timer import CardUse, PhaseTimer
@@ -314,6 +315,8 @@ class Lesson:
     """True: every token weighs the same, see `DemonstrationTrainer.tokens_per_update`."""
     card: Callable[[TrainingFacts], str] | None = None
     """Function that writes a model card from the record."""
+    score: Score | None = None
+    """Function that plays held-out questions; it changes nothing."""
 
 
 def train_sft(
@@ -358,6 +361,8 @@ def train_sft(
     trainer.tokens_per_tree = config.tokens_per_batch if config.batch_size else 0
     trainer.tokens_per_update = config.tokens_per_batch // 2 if lesson.even else 0
     trainer.remove_callback(PrinterCallback)
+    if lesson.score and on_log:
+        trainer.add_callback(HeldOutScores(lesson.score, on_log, trainer.accelerator.autocast))
     checkpoints = SftCheckpoints(trainer, key) if key else None
     found = checkpoints.found if checkpoints else None
     use_attention(model)

@@ -49,6 +49,7 @@ from slmsearch.processes.call import release_memory
 from slmsearch.sampling.torch_sampler import TorchSampler
 from slmsearch.training.encoding import Encoded, encode_demonstration, encode_episode, fits
 from slmsearch.training.files import scratch_of
+from slmsearch.training.held_out import make_score
 from slmsearch.training.job import CONTROL_VERSION, PACKAGES, START_VERSION, control_settings
 from slmsearch.training.sft import Lesson, OnLog, OnPhase, TrainingFacts, tell_nobody, train_sft
 from slmsearch.training.streams import demonstrated, in_turn, repeated, within_context
@@ -243,8 +244,7 @@ def prepare_start(config: RunConfig, sources: Sequence[str], say: Say, on_phase:
         kept[source] = list(within_context(model, _keep_fitting(environment, found, missed, source, say)))
         left_out += missed
     listed = [encoded for found in kept.values() for encoded in found]
-    endless = DEMONSTRATIONS in sources
-    count = None if endless else len(listed)
+    count = None if DEMONSTRATIONS in sources else len(listed)
     began = read_start(config.policy.model) or config.policy.model  # a start may continue another start's adapter
     taught = "+".join(source for source in sources if source == DEMONSTRATIONS or source in kept)
     facts: TrainingFacts = {"source": taught, "episodes": count, "start": began}
@@ -254,9 +254,9 @@ def prepare_start(config: RunConfig, sources: Sequence[str], say: Say, on_phase:
 
     def stream() -> Iterator[Encoded]:
         streams = [repeated(listed, config.sft.seed)] if listed else []
-        return in_turn([*streams, demonstrated(renderer, environment, fresh)] if endless else streams)
+        return in_turn([*streams, demonstrated(renderer, environment, fresh)] if count is None else streams)
 
-    return Lesson(model, tokenizer, settings, stream, facts, even)
+    return Lesson(model, tokenizer, settings, stream, facts, even, score=make_score(config, renderer))
 
 
 def train_control(

@@ -3,6 +3,7 @@
 import re
 import subprocess
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -205,8 +206,14 @@ def taught(session: Session, sources: "Sequence[str]", out: Path) -> None:
     config = session.config
     require_policy(config.policy, config.paths)
     with Progress("SFT", "steps") as progress:
-        facts = train_start(config, sources, out, session.say, on_phase=progress.phase)
+        facts = train_start(config, sources, out, session.say, partial(_tell_scores, session), progress.phase)
     session.finish({"model": str(out), **facts}, f"{out}: {facts['steps']} steps in {facts['seconds'] / 60:.1f} min")
+
+
+def _tell_scores(session: Session, step: int, logs: dict[str, float]) -> None:
+    if "held_out/correct" in logs:
+        right, passed, k = logs["held_out/correct"], logs["held_out/pass_at_k"], session.config.evaluate.samples
+        session.say(f"update {step}: held-out questions {right:.0%} right, {passed:.0%} in any of {k} samples")
 
 
 @command(cli, "preflight")
