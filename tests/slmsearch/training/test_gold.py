@@ -1,8 +1,10 @@
 """Demonstrations from gold sections: what they write, what they leave out, and the command that learns from them."""
 
 import json
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -28,9 +30,10 @@ from slmsearch.environments.searcher.parsing import parse_turn
 from slmsearch.environments.searcher.searcher_environment import SearcherEnvironment
 from slmsearch.environments.searcher.tools import Toolbox
 from slmsearch.episodes.episode import Episode
+from slmsearch.episodes.scripted import ScriptedSampler
 from slmsearch.errors import ConfigError, TrainingError
 from slmsearch.retrieval.hits import Hit
-from slmsearch.training import teach
+from slmsearch.training import held_out, teach
 from slmsearch.training.budget import Speed
 from slmsearch.training.encoding import Encoded
 from slmsearch.training.teach import train_start
@@ -330,3 +333,40 @@ def indexed_questions(corpus, tmp_path):
     from slmsearch.corpus.store import build_corpus, load_questions
 
     return load_questions(tmp_path / "corpora", build_corpus(corpus, tmp_path / "corpora"))
+
+
+ASKED = [ask("When was Mira born?", "1823", "mira:life"), ask("What was Mira?", "A poet", "mira:mira")]
+
+
+def test_held_out_questions_are_played_at_each_quarter_and_change_no_weight(corpus, model_dir, tmp_path, monkeypatch):
+    monkeypatch.setattr(held_out, "load_questions", lambda *_: {"validation": ASKED})
+    config = make_config(corpus, model_dir, tmp_path, max_turn_tokens=60, max_episode_tokens=400)
+    config = config.changed({"sft.lora": True, "sft.steps": 8})
+    scored = {}
+
+    def keep(step, logs):
+        if held_out.CORRECT in logs:
+            scored[step] = logs
+
+    train_start(config.changed({"evaluate.samples": 2}), ["gold"], tmp_path / "scored", on_log=keep)
+    assert [*scored] == [2, 4, 6, 8] and all(logs.keys() == {held_out.CORRECT, held_out.PASS_AT_K} for logs in scored.values())
+    train_start(config, ["gold"], tmp_path / "plain", on_log=keep)
+    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("scored", "plain")]
+    assert weights[0] == weights[1] and len(scored) == 4
+
+
+def test_a_question_passes_at_k_if_any_of_its_samples_is_right(corpus, model_dir, tmp_path, monkeypatch):
+    asked = [replace(ASKED[0], id=str(i), question=f"When was Mira {i} born?") for i in range(4)]
+    drawn = iter(range(100))
+
+    def answer(question, results):
+        return f"<answer>{'1823' if '0' in question or next(drawn) % 3 == 2 else '1900'}</answer>"
+
+    monkeypatch.setattr(held_out, "load_questions", lambda *_: {"validation": asked})
+    monkeypatch.setattr(held_out, "TorchSampler", lambda *_: ScriptedSampler(answer))
+    config = make_config(corpus, model_dir, tmp_path).changed({"evaluate.samples": 3})
+    score = held_out.make_score(config, SimpleNamespace(tokenizer=None, tool_role="tool"))
+    assert score(None) == {held_out.CORRECT: 0.5, held_out.PASS_AT_K: 1.0}, (
+        "one greedy guess of three is right, and one of each three samples"
+    )
+    assert held_out.make_score(config.changed({"evaluate.samples": 1}), None) is None
