@@ -48,7 +48,7 @@ from slmsearch.models.load import load_model, merge_adapter
 from slmsearch.processes.call import release_memory
 from slmsearch.sampling.torch_sampler import TorchSampler
 from slmsearch.training.encoding import Encoded, encode_demonstration, encode_episode, fits
-from slmsearch.training.files import scratch_of
+from slmsearch.training.files import ADAPTER, scratch_of
 from slmsearch.training.held_out import make_score
 from slmsearch.training.job import CONTROL_VERSION, PACKAGES, START_VERSION, control_settings
 from slmsearch.training.sft import Lesson, OnLog, OnPhase, TrainingFacts, tell_nobody, train_sft
@@ -137,7 +137,7 @@ def teach(
                 lesson = with_adapter(lesson, train.lora)
                 key = _key_of(lesson, train.lora)
                 earlier_s = train_sft(lesson, scratch, on_log, train.gradient_checkpointing, key=key, on_phase=on_phase)
-                model = _merge(policy, lesson.model, scratch) if lesson.settings.lora else lesson.model
+                model = _merge(policy, lesson.model, temporary) if lesson.settings.lora else lesson.model
                 model.save_pretrained(temporary)
                 lesson.tokenizer.save_pretrained(temporary)
                 seconds = round(earlier_s + time.perf_counter() - started, 1)
@@ -150,12 +150,12 @@ def teach(
     return found
 
 
-def _merge(policy: PolicyConfig, model: Any, scratch: Path) -> Any:
-    """Merge a trained adapter into reloaded weights."""
-    model.save_pretrained(scratch / "adapter")
+def _merge(policy: PolicyConfig, model: Any, out: Path) -> Any:
+    """Keep a trained adapter beside the model, and merge it into reloaded weights."""
+    model.save_pretrained(out / ADAPTER)
     release_memory()
     base, _ = load_model(policy.model_copy(update={"dtype": "float32", "load_in_4bit": False, "device": "cpu"}))
-    return merge_adapter(base, str(scratch / "adapter"))
+    return merge_adapter(base, str(out / ADAPTER))
 
 
 def _key_of(lesson: Lesson, lora: LoraSection) -> str:
