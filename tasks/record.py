@@ -10,7 +10,7 @@ from prefect.cache_policies import NO_CACHE
 from slmsearch.config import RunConfig
 from slmsearch.corpus.data_report import DataReport
 from slmsearch.evaluate.metrics import FAULTS, sample_rows
-from slmsearch.evaluate.retrieval import METRICS
+from slmsearch.evaluate.retrieval import METRICS, SHOWN
 from slmsearch.evaluate.store import load_evaluation
 from slmsearch.judge.qualify import Qualification
 from slmsearch.keys import content_key
@@ -109,12 +109,10 @@ def record_qualification(tracker: Tracker, measured: Qualification, summary: Map
 
 
 def record_retrieval(tracker: Tracker, result: Mapping[str, Any], text: str) -> str:
-    """Record metrics and tables of a retrieval summary by `summarise_ranks`, with the index key; return the run's id."""
+    """Record metrics and tables of a retrieval report, by ranking and by form of the search, with the index key; return the run's id."""
+    columns = {**result["retrievers"], **result["first_search"]["forms"]}
     metrics = {
-        f"{name}/{metric}": of[metric]
-        for name, of in result["retrievers"].items()
-        for metric in (*METRICS, "mrr")
-        if of[metric] is not None
+        f"{name}/{metric}": of[metric] for name, of in columns.items() for metric in (*METRICS, "mrr", *SHOWN) if of.get(metric) is not None
     }
     key = content_key(stage=RETRIEVAL_STAGE, index=result["index_key"], questions=result["questions_key"])
     with tracker.run(RETRIEVAL_STAGE, key) as run_id:

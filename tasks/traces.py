@@ -64,6 +64,7 @@ def trace_tags(row: EpisodeRow) -> dict[str, str]:
     return {
         "question_id": row.question_id,
         "kind": row.kind,
+        "source": row.source,
         "stop_reason": row.stop_reason,
         "outcome": outcome,
         "failure_mode": row.failure_mode,

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from prefect import get_run_logger
 from prefect.exceptions import TerminationSignal
@@ -95,16 +96,14 @@ def conclude(run: Pipeline, outcome: Outcome) -> dict[str, object]:
 def summarise_run(run: Pipeline, outcome: Outcome) -> dict[str, object]:
     """Return the summary of a run for machines."""
     policies: dict[str, Evaluated] = {"before": outcome.before, "after": outcome.after, **outcome.baselines}
-    reference, baselines = (
-        environment_of(run.config).controls.reference,
-        {name: found["metrics"] for name, found in outcome.baselines.items()},
-    )
+    baselines = {name: figures_of(found) for name, found in outcome.baselines.items()}
+    reference = environment_of(run.config).controls.reference
     summary: dict[str, object] = {
         "environment": environment_of(run.config).name,
         "n": outcome.comparison["n"],
         "metric": outcome.comparison["metric"],
-        "before": outcome.before["metrics"],
-        "after": outcome.after["metrics"],
+        "before": figures_of(outcome.before),
+        "after": figures_of(outcome.after),
         "difference": _difference(outcome.comparison),
         **outcome.decision,
         "slices": {"before": outcome.before["slices"], "after": outcome.after["slices"]},
@@ -120,20 +119,25 @@ def summarise_run(run: Pipeline, outcome: Outcome) -> dict[str, object]:
         summary["gain"] = _difference(outcome.gain)
     if outcome.control and outcome.rl_adds:
         policies["sft-control"] = outcome.control
-        summary["control"] = {**outcome.control["metrics"], "seconds": outcome.control["training_s"], "steps": outcome.control["steps"]}
+        summary["control"] = {**figures_of(outcome.control), "seconds": outcome.control["training_s"], "steps": outcome.control["steps"]}
         summary["rl_adds"] = _difference(outcome.rl_adds)
     if outcome.beside_search:
         beside = outcome.beside_search
         others = {"untrained": beside.untrained, "closed_book": beside.closed_book, "reader": beside.reader}
         policies |= others
-        summary |= {name: found["metrics"] for name, found in others.items()} | {"start": outcome.before["metrics"]}
+        summary |= {name: figures_of(found) for name, found in others.items()} | {"start": figures_of(outcome.before)}
         summary["difference_reader"] = _difference(beside.comparison)
         if outcome.control and outcome.rl_adds:
-            summary |= {"sft_continued": outcome.control["metrics"], "difference_sft": _difference(outcome.rl_adds)}
+            summary |= {"sft_continued": figures_of(outcome.control), "difference_sft": _difference(outcome.rl_adds)}
     if run.trust:
         summary["trust"] = run.trust
     summary["evaluations"] = {name: found["key"] for name, found in policies.items()}
     return summary
+
+
+def figures_of(found: Evaluated) -> dict[str, Any]:
+    """Return a policy's number of questions, its metrics, and the same by slice."""
+    return {"n": found["n"], **found["metrics"], "by": found["slices"]}
 
 
 def render_comparison(run: Pipeline, outcome: Outcome) -> str:

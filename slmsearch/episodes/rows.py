@@ -13,16 +13,18 @@ from slmsearch.episodes.episode import Episode, StopReason
 from slmsearch.episodes.reward import Reward
 from slmsearch.errors import EvaluationError
 from slmsearch.judge import Verdict
-from slmsearch.judge.exact import exact_match, f1, is_abstention, typed_match
+from slmsearch.judge.exact import exact_match, f1, is_abstention, rouge_l, typed_match
 
 
 @dataclass(frozen=True, slots=True)
 class EpisodeRow:
-    """A played and graded question. In a failed row only the first seven fields, `stop_reason` and `failure` have a meaning."""
+    """A played and graded question. In a failed row only the first eight fields, `stop_reason` and `failure` have a meaning."""
 
     question_id: str
     kind: str
     hops: int
+    source: str
+    """Name of the source data set; empty where unknown."""
     cluster: str
     """First gold page, by which resampling is clustered; empty where no gold page is known."""
     question: str
@@ -33,6 +35,8 @@ class EpisodeRow:
     typed_match: float
     """Match by rule, which decides without a model: 1.0 or 0.0."""
     f1: float
+    rouge_l: float | None
+    """ROUGE-L of a long gold answer; None where the gold answer is short."""
     correct: float
     """Verdict of the judge: 1.0 or 0.0."""
     abstained: bool
@@ -99,6 +103,7 @@ def make_row(
         question_id=question.id,
         kind=question.kind,
         hops=question.hops,
+        source=question.source,
         cluster=question.page_ids[0] if question.page_ids else "",
         question=question.question,
         gold=question.answer,
@@ -106,6 +111,7 @@ def make_row(
         exact_match=float(exact_match(episode.answer, question.answers)),
         typed_match=float(typed_match(episode.answer, question.answers)),
         f1=f1(episode.answer, question.answers),
+        rouge_l=rouge_l(episode.answer, question.answers),
         correct=float(correct),
         abstained=is_abstention(episode.answer),
         reward=reward.total if reward else 0.0,

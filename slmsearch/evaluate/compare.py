@@ -5,8 +5,8 @@ The rule, first match wins. The interval is that of the mean paired difference (
 1. `inconclusive`: fewer than `min_questions` pairs.
 2. `inconclusive`: more than `max_failed_frac` of the pairs were lost because an episode failed on either side.
 3. `reject`: the whole interval lies below 0.
-4. `hold`: a slice vetoes. A slice of at least `min_slice` pairs vetoes if its mean loss exceeds `worst_slice_loss` and the loss is
-   significant at `alpha` after Holm's correction over all slices of that size.
+4. `hold`: a slice vetoes. A slice, by kind, hops or source, of at least `min_slice` pairs vetoes if its mean loss exceeds
+   `worst_slice_loss` and the loss is significant at `alpha` after Holm's correction over all slices of that size.
 5. `promote`: the interval's lower end lies above `min_gain`.
 6. `hold`: anything else; the interval includes 0, or the gain is too small.
 
@@ -53,6 +53,9 @@ class SliceComparison:
     exact_before: float
     """SQuAD's exact match, which does not affect the decision."""
     exact_after: float
+    rouge_l_before: float | None
+    """ROUGE-L over the long gold answers, which does not affect the decision; None where all are short."""
+    rouge_l_after: float | None
     difference: Difference
     p_holm: float | None
     """p-value corrected over all slices that may veto; None for a slice too small for a veto."""
@@ -73,6 +76,9 @@ class Comparison:
     exact_before: float
     """SQuAD's exact match, which does not affect the decision."""
     exact_after: float
+    rouge_l_before: float | None
+    """ROUGE-L over the long gold answers, which does not affect the decision; None where all are short."""
+    rouge_l_after: float | None
     difference: Difference
     mcnemar: McNemar | None
     """McNemar's test; None for metrics that are not right or wrong."""
@@ -120,6 +126,8 @@ def compare(before: Sequence[EpisodeRow], after: Sequence[EpisodeRow], config: D
         after=fsum(new) / len(new),
         exact_before=_exact_match(pairs, 0),
         exact_after=_exact_match(pairs, 1),
+        rouge_l_before=_rouge_l(pairs, 0),
+        rouge_l_after=_rouge_l(pairs, 1),
         difference=difference,
         mcnemar=mcnemar_exact([v > 0.5 for v in old], [v > 0.5 for v in new]) if binary else None,
         mde=smallest_detectable_effect(len(pairs), mean_square, config.alpha),
@@ -181,6 +189,11 @@ def _exact_match(pairs: Sequence[Pair], side: int) -> float:
     return fsum(pair[side].exact_match for pair in pairs) / len(pairs)
 
 
+def _rouge_l(pairs: Sequence[Pair], side: int) -> float | None:
+    known = [value for pair in pairs if (value := pair[side].rouge_l) is not None]
+    return fsum(known) / len(known) if known else None
+
+
 def _compare_slices(
     pairs: Sequence[Pair], old: Sequence[float], new: Sequence[float], config: DecisionConfig
 ) -> tuple[SliceComparison, ...]:
@@ -204,6 +217,8 @@ def _compare_slices(
             after=fsum(b) / len(b),
             exact_before=_exact_match(members, 0),
             exact_after=_exact_match(members, 1),
+            rouge_l_before=_rouge_l(members, 0),
+            rouge_l_after=_rouge_l(members, 1),
             difference=difference,
             p_holm=adjusted.get(name),
             vetoes=difference.mean < -config.worst_slice_loss and adjusted.get(name, 1.0) < config.alpha,

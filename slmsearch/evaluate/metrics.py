@@ -20,6 +20,7 @@ _MEANS: dict[str, Callable[[EpisodeRow], float | None]] = {
     "answer/typed_match": lambda row: row.typed_match,
     "answer/exact_match": lambda row: row.exact_match,
     "answer/f1": lambda row: row.f1,
+    "answer/rouge_l": lambda row: row.rouge_l,
     "answer/correct": lambda row: row.correct,
     "answer/abstained_frac": lambda row: row.abstained,
     "search/first_hit_frac": lambda row: row.first_hit,
@@ -89,7 +90,7 @@ def _summarise_measured(graded: Sequence[EpisodeRow]) -> dict[str, float]:
 
 
 def slice_rows(rows: Iterable[EpisodeRow]) -> dict[str, list[EpisodeRow]]:
-    """Sort rows into the slices `kind=<kind>` and `hops=<n>`, in alphabetical order; unknown hops make no slice."""
+    """Sort rows into the slices `kind=<kind>`, `hops=<n>` and `source=<name>`, in alphabetical order; unknown values make no slice."""
     slices: defaultdict[str, list[EpisodeRow]] = defaultdict(list)
     for row in rows:
         for name in slice_names(row):
@@ -99,12 +100,13 @@ def slice_rows(rows: Iterable[EpisodeRow]) -> dict[str, list[EpisodeRow]]:
 
 def slice_names(row: EpisodeRow) -> tuple[str, ...]:
     """Return the names of a row's slices."""
-    return (f"kind={row.kind}", f"hops={row.hops}") if row.hops else (f"kind={row.kind}",)
+    known = {"kind": row.kind, "hops": row.hops, "source": row.source}
+    return tuple(f"{name}={value}" for name, value in known.items() if value)
 
 
 def summarise_slices(rows: Iterable[EpisodeRow]) -> dict[str, dict[str, float]]:
-    """Summarise each slice by itself."""
-    return {name: summarise(members) for name, members in slice_rows(rows).items()}
+    """Summarise each slice by itself, with its number of rows, failed ones included, as `n`."""
+    return {name: {"n": len(members), **summarise(members)} for name, members in slice_rows(rows).items()}
 
 
 def sample_rows(rows: Sequence[EpisodeRow], limit: int, seed: int) -> list[int]:

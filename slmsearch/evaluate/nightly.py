@@ -1,7 +1,7 @@
 """Nightly test: is a night worse than the nights before it?
 
 A night plays the champion again on two sets: the *fixed* one, the same questions every night, and a *fresh* world of new questions. It
-makes four comparisons, each over all questions and over each kind of question that has enough of them:
+makes four comparisons, each over all questions and over each kind and each source of questions that has enough of them:
 
 - `green nights`: the fixed set tonight and on the last green nights of the same adapter, question by question. Without any change,
   tonight could have been any of these nights: given how often each question was right in all of them, the number right tonight is a sum
@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from slmsearch.config import DecisionConfig, NightlyConfig
 from slmsearch.episodes.rows import EpisodeRow
-from slmsearch.evaluate.metrics import metric_values
+from slmsearch.evaluate.metrics import metric_values, slice_names
 from slmsearch.evaluate.statistics import holm_adjust
 from slmsearch.keys import content_key
 
@@ -58,15 +58,16 @@ class Scores:
 
     ids: tuple[str, ...]
     values: Floats
-    kinds: tuple[str, ...]
+    groups: tuple[tuple[str, ...], ...]
+    """Slices of each question, by kind and source."""
     clusters: tuple[str, ...]
     """First gold page; empty where none is known."""
 
     def slices(self) -> dict[str, NDArray[np.intp]]:
-        """Return the positions of the questions of each slice: all, and each kind."""
-        kinds = np.array(self.kinds)
+        """Return the positions of the questions of each slice: all, each kind, each source."""
         found = {ALL: np.arange(len(self.ids))}
-        return found | {f"kind={kind}": np.flatnonzero(kinds == kind) for kind in sorted(set(self.kinds))}
+        names = sorted({name for group in self.groups for name in group})
+        return found | {name: np.flatnonzero([name in group for group in self.groups]) for name in names}
 
     def summarise(self) -> dict[str, SliceScore]:
         """Summarise each slice."""
@@ -80,8 +81,10 @@ def scores_of(rows: Sequence[EpisodeRow], metric: str) -> Scores:
         ConfigError: the metric is not a mean over questions, or has no value for some.
     """
     graded = sorted((row for row in rows if not row.failed), key=lambda row: row.question_id)
-    ids, kinds, clusters = (tuple(getattr(row, name) for row in graded) for name in ("question_id", "kind", "cluster"))
-    return Scores(ids, np.array(metric_values(graded, metric), dtype=np.float64), kinds, clusters)
+    ids, clusters = (tuple(getattr(row, name) for row in graded) for name in ("question_id", "cluster"))
+    # Not by hops: they tell little that kinds do not, and every slice costs power.
+    groups = tuple(tuple(name for name in slice_names(row) if not name.startswith("hops=")) for row in graded)
+    return Scores(ids, np.array(metric_values(graded, metric), dtype=np.float64), groups, clusters)
 
 
 def questions_key(rows: Sequence[EpisodeRow]) -> str:
@@ -98,8 +101,9 @@ def common(scores: Sequence[Scores]) -> tuple[list[Floats], Scores]:
     shared = sorted(set.intersection(*(set(part.ids) for part in scores)))
     places = [{name: i for i, name in enumerate(part.ids)} for part in scores]
     columns = [part.values[[place[name] for name in shared]] for part, place in zip(scores, places, strict=True)]
-    kinds, clusters = (tuple(column[places[0][name]] for name in shared) for column in (scores[0].kinds, scores[0].clusters))
-    return columns, Scores(tuple(shared), columns[0], kinds, clusters)
+    groups = tuple(scores[0].groups[places[0][name]] for name in shared)
+    clusters = tuple(scores[0].clusters[places[0][name]] for name in shared)
+    return columns, Scores(tuple(shared), columns[0], groups, clusters)
 
 
 def _summarise(values: Floats, clusters: Sequence[str]) -> SliceScore:

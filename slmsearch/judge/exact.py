@@ -1,13 +1,16 @@
 """Verdicts, the interfaces of judges, and the judge without a model.
 
-That judge uses typed match over aliases: `judge/typed.py` defines equality. SQuAD's exact match and token F1 allow comparison with
-published figures; SQuAD's normalisation also defines abstention.
+That judge uses typed match over aliases: `judge/typed.py` defines equality. SQuAD's exact match and token F1, and ROUGE-L for long answers,
+allow comparison with published figures; SQuAD's normalisation also defines abstention.
 
 Language models as judges are in `judge/llm.py`, search metrics in `evaluate/metrics.py`.
 
 Source of exact match and F1: the SQuAD v1.1 evaluation script (Rajpurkar et al., 2016): lower case, no punctuation, no articles, single
 spaces. Two additions for text that is not ASCII: Unicode is normalised to NFKC, and punctuation means every Unicode punctuation mark as
 well as ASCII's symbols. As in SQuAD, a decimal point is dropped too: to exact match `3.5` equals `35`.
+
+Source of ROUGE-L: Lin, 2004, as the F1 that the package `rouge-score` computes without stemming, over words of any script. That package
+needs nltk and reads ASCII letters only; `rouge` and `rouge-metric` have had no release since 2021.
 """
 
 import re
@@ -18,13 +21,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
-from slmsearch.corpus.questions import UNKNOWN_ANSWER, Question
+from slmsearch.corpus.questions import UNKNOWN_ANSWER, Question, word_line
 from slmsearch.judge.typed import readings
 
 RULES_VERSION = 1
 """Version of the rules, part of the keys of evaluations, trainings and qualifications; raise it if a rule may judge an answer
 differently."""
 
+LONG_ANSWER = 10
+"""Number of words above which a gold answer is long, so that hardly any answer equals it."""
 SEEN = "; seen: "
 """Separator between the reason why a reply is no verdict and its text."""
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
@@ -103,6 +108,28 @@ def _token_f1(prediction: str, answer: str) -> float:
         return float(exact_match(prediction, (answer,)))
     shared = sum((Counter(predicted) & Counter(gold)).values())
     return 2 * shared / (len(predicted) + len(gold))
+
+
+def rouge_l(prediction: str | None, answers: Sequence[str]) -> float | None:
+    """Return ROUGE-L with the best right answer, from 0 to 1: the F1 of the longest common subsequence of words.
+
+    None where the gold answer, the first one, has at most `LONG_ANSWER` words.
+    """
+    golds = [words for answer in answers if (words := word_line(answer).split())]
+    if not answers or len(word_line(answers[0]).split()) <= LONG_ANSWER:
+        return None
+    said = word_line(prediction or "").split()
+    return max(2 * _common_length(said, gold) / (len(said) + len(gold)) for gold in golds)
+
+
+def _common_length(first: Sequence[str], second: Sequence[str]) -> int:
+    """Return the length of the longest common subsequence."""
+    lengths = [0] * (len(second) + 1)  # of the words of `first` so far and each beginning of `second`
+    for word in first:
+        before, lengths = lengths, [0]
+        for i, other in enumerate(second):
+            lengths.append(before[i] + 1 if word == other else max(before[i + 1], lengths[i]))
+    return lengths[-1]
 
 
 def _comparable(text: str) -> str:

@@ -13,7 +13,7 @@ from slmsearch.environments.searcher.failure_modes import FailureMode
 from slmsearch.episodes.rows import EpisodeRow
 from slmsearch.evaluate.compare import Comparison, SliceComparison
 from slmsearch.evaluate.metrics import slice_rows, summarise
-from slmsearch.evaluate.retrieval import METRICS
+from slmsearch.evaluate.retrieval import METRICS, SHOWN
 from slmsearch.evaluate.statistics import Difference
 from slmsearch.intervals import show_interval, wilson_interval
 
@@ -65,6 +65,7 @@ RIGHT = "answer/typed_match"
 COLUMNS: Columns = (
     ("exact match", "answer/exact_match", percent),
     ("F1", "answer/f1", percent),
+    ("ROUGE-L", "answer/rouge_l", percent),
     ("abstained", "answer/abstained_frac", percent),
     ("calls", "episode/tool_calls", number),
     ("malformed", "stop/malformed", percent),
@@ -156,24 +157,24 @@ def trust_table(policies: Mapping[str, Trust]) -> Table:
 
 
 def slices_table(evaluations: Evaluations, alpha: float = 0.05) -> Table:
-    """Tabulate typed match by slice with Wilson intervals, and exact match beside it, two columns per policy."""
+    """Tabulate typed match by slice with Wilson intervals, exact match beside it, and ROUGE-L where gold answers are long, by policy."""
+    beside = ["exact", *(["ROUGE-L"] if any(row.rouge_l is not None for rows in evaluations.values() for row in rows) else [])]
     sliced = {name: {"all": list(rows), **slice_rows(rows)} for name, rows in evaluations.items()}
     names = list(dict.fromkeys(name for slices in sliced.values() for name in slices))
     sizes = {name: max(len(slices.get(name, ())) for slices in sliced.values()) for name in names}
-    cells = tuple(
-        (name, str(sizes[name]), *(cell for slices in sliced.values() for cell in _match_cells(slices.get(name, ()), alpha)))
-        for name in names
-    )
-    return Table(("slice", "n", *(header for name in evaluations for header in (name, f"{name} (exact)"))), cells)
+    lines = []
+    for name in names:
+        cells = (cell for slices in sliced.values() for cell in _match_cells(slices.get(name, ()), alpha)[: 1 + len(beside)])
+        lines.append((name, str(sizes[name]), *cells))
+    headers = (header for name in evaluations for header in (name, *(f"{name} ({one})" for one in beside)))
+    return Table(("slice", "n", *headers), tuple(lines))
 
 
-def _match_cells(rows: Sequence[EpisodeRow], alpha: float) -> tuple[str, str]:
-    graded = [row for row in rows if not row.failed]
-    if not graded:
-        return NONE, NONE
+def _match_cells(rows: Sequence[EpisodeRow], alpha: float) -> tuple[str, str, str]:
+    graded, found = [row for row in rows if not row.failed], summarise(rows)
     right = round(sum(row.typed_match for row in graded))
-    typed = share(right / len(graded), *wilson_interval(right, len(graded), alpha))
-    return typed, percent(sum(row.exact_match for row in graded) / len(graded))
+    typed = share(right / len(graded), *wilson_interval(right, len(graded), alpha)) if graded else NONE
+    return typed, percent(found.get("answer/exact_match")), percent(found.get("answer/rouge_l"))
 
 
 def failure_mode_table(rows: Sequence[EpisodeRow]) -> Table:
@@ -192,12 +193,19 @@ def comparison_table(comparison: Comparison) -> Table:
     """Tabulate a comparison: the whole and each slice, with intervals, p-values and vetoes."""
     rows = [_comparison_cells("all", comparison, None, False)]
     rows += [_comparison_cells(part.name, part, part.p_holm, part.vetoes) for part in comparison.slices]
-    return Table(("slice", "n", "before", "after", "difference", "interval", "p", "p (Holm)", "veto", "exact match"), tuple(rows))
+    headers = ("slice", "n", "before", "after", "difference", "interval", "p", "p (Holm)", "veto", "exact match", "ROUGE-L")
+    shown = len(headers) if comparison.rouge_l_before is not None else -1  # without long gold answers no row has ROUGE-L
+    return Table(headers[:shown], tuple(row[:shown] for row in rows))
 
 
 def _comparison_cells(name: str, part: Comparison | SliceComparison, p_holm: float | None, vetoes: bool) -> tuple[str, ...]:
     shown, exact = change(part.before, part.after, part.difference), f"{part.exact_before:.3f} -> {part.exact_after:.3f}"
-    return (name, str(part.n), *shown, NONE if p_holm is None else f"{p_holm:.4f}", "yes" if vetoes else "", exact)
+    corrected, veto = NONE if p_holm is None else f"{p_holm:.4f}", "yes" if vetoes else ""
+    return (name, str(part.n), *shown, corrected, veto, exact, _change_of_rouge_l(part))
+
+
+def _change_of_rouge_l(part: Comparison | SliceComparison) -> str:
+    return f"{number(part.rouge_l_before, 3)} -> {number(part.rouge_l_after, 3)}"
 
 
 def describe_comparison(comparison: Comparison) -> str:
@@ -208,8 +216,10 @@ def describe_comparison(comparison: Comparison) -> str:
         f"{comparison.metric} {comparison.before:.3f} -> {comparison.after:.3f} on {comparison.n} paired questions{left_out}: "
         f"{difference(found.mean, found.low, found.high, found.p)}.",
         f"SQuAD's exact match, which decides nothing: {comparison.exact_before:.3f} -> {comparison.exact_after:.3f}.",
-        f"Smallest difference this many questions would show: {comparison.mde:.3f} (power 0.8).",
     ]
+    if comparison.rouge_l_before is not None:
+        lines.append(f"ROUGE-L of long answers, which decides nothing: {_change_of_rouge_l(comparison)}.")
+    lines.append(f"Smallest difference this many questions would show: {comparison.mde:.3f} (power 0.8).")
     if comparison.mcnemar is not None:
         test = comparison.mcnemar
         lines.append(f"McNemar: {test.gained} questions gained, {test.lost} lost, exact p {test.p:.3g}.")
@@ -260,28 +270,38 @@ TITLES = {
     "section_at_1": "gold section first",
     "section_at_5": "gold section in 5",
     "mrr": "MRR of the page",
+    "all_pages_shown": "all gold pages",
+    "all_text_shown": "text of all gold sections",
+    "answer_shown": "the answer",
 }
 
 
 def render_retrieval(result: Mapping[str, Any]) -> str:
-    """Render the result of `summarise_ranks` for a terminal, with the number of questions beside every figure."""
+    """Render the result of `summarise_ranks` for a terminal, that of `summarise_shown` in it as `first_search`, with n of each figure."""
     level = f"{100 * (1 - result['alpha']):g} %"
-    found, rows = result["retrievers"], []
-    for metric, title in TITLES.items():
-        cells = [_found(of, metric) for of in found.values()]
-        rows.append((title, str(result["counts"][metric]), *cells))
     left_out = "".join(f", {count} {reason} left out" for reason, count in result.get("left_out", {}).items())
     lines = [f"{result['n']} questions{left_out}; percentages with {level} intervals, among the first {result['depth']} hits", ""]
-    lines += [Table(("measure", "n", *found), tuple(rows)).to_text()]
-    for first, second in zip(METRICS[::2], METRICS[1::2], strict=True):
-        if table := _retrieval_groups(result, first, second):
-            lines += ["", table.to_text()]
+    lines += _retrieval_tables(result, "retrievers", "measure", tuple(zip(METRICS[::2], METRICS[1::2], strict=True)), ("mrr",))
+    if shown := result.get("first_search"):
+        lines += ["", f"Shown by the first search, for the question's own words, of {shown['top_k']} pages, by `searcher.shows`", ""]
+        lines += _retrieval_tables(shown, "forms", "shown", [(metric,) for metric in SHOWN])
     gains = {metric: gain for metric, gain in result["gains"].items() if gain is not None}
     lines += [""] if gains else []
     for metric, gain in gains.items():
-        shown = difference(gain["mean"], gain["low"], gain["high"], gain["p"])
-        lines.append(f"{TITLES[metric]:<20} hybrid - {gain['over']:<8} {shown}, n {gain['n']}")
+        told = difference(gain["mean"], gain["low"], gain["high"], gain["p"])
+        lines.append(f"{TITLES[metric]:<20} hybrid - {gain['over']:<8} {told}, n {gain['n']}")
     return "\n".join(lines)
+
+
+def _retrieval_tables(
+    found: Mapping[str, Any], columns: str, title: str, metrics: Sequence[tuple[str, ...]], ungrouped: tuple[str, ...] = ()
+) -> list[str]:
+    """Render the table of metrics, one column per ranking or form, and the tables by group, one for the metrics that stand together."""
+    sides, rows = found[columns], []
+    for metric in [*(metric for together in metrics for metric in together), *ungrouped]:
+        rows.append((TITLES[metric], str(found["counts"][metric]), *(_found(of, metric) for of in sides.values())))
+    grouped = filter(None, (_retrieval_groups(found["groups"], sides, *together) for together in metrics))
+    return [Table((title, "n", *sides), tuple(rows)).to_text(), *(f"\n{table.to_text()}" for table in grouped)]
 
 
 def _found(of: Mapping[str, Any], metric: str) -> str:
@@ -290,13 +310,13 @@ def _found(of: Mapping[str, Any], metric: str) -> str:
     return NONE if of[metric] is None else share(of[metric], *of["intervals"][metric])
 
 
-def _retrieval_groups(result: Mapping[str, Any], *metrics: str) -> Table | None:
+def _retrieval_groups(groups: Mapping[str, Any], sides: Mapping[str, Any], *metrics: str) -> Table | None:
     """Tabulate measures of the same questions by group, without groups that have none; None where no group is left."""
     rows = []
-    for group, counts in result["groups"].items():
+    for group, counts in groups.items():
         if count := counts[metrics[0]]:
-            cells = [percent(of["groups"][group][metric]) for metric in metrics for of in result["retrievers"].values()]
+            cells = [percent(of["groups"][group][metric]) for metric in metrics for of in sides.values()]
             rows.append((group, str(count), *cells))
     what = TITLES[metrics[0]].removesuffix(" first").removesuffix(" in 5")
-    headers = [f"{name}: {TITLES[metric].removeprefix(f'{what} ')}" for metric in metrics for name in result["retrievers"]]
+    headers = [f"{name}: {TITLES[metric].removeprefix(f'{what} ')}" if metrics[1:] else name for metric in metrics for name in sides]
     return Table((f"{what}, %", "n", *headers), tuple(rows)) if rows else None

@@ -158,7 +158,8 @@ def write_card(name: str, base_model: str, run: Mapping[str, Any], merged: bool)
         return "\n".join([*lines, "No summary of the run that made it was found, so nothing is claimed here.", ""])
     metric, difference = run["metric"], run["difference"]
     lines += ["| | before | after |", "|---|---|---|"]
-    lines += [f"| {m} | {run['before'][m]:.3f} | {run['after'][m]:.3f} |" for m in sorted(run["after"]) if m in run["before"]]
+    metrics = sorted(name for name in run["after"] if "/" in name and name in run["before"])  # beside them stand `n` and `by`
+    lines += [f"| {m} | {run['before'][m]:.3f} | {run['after'][m]:.3f} |" for m in metrics]
     interval = show_interval(difference["low"], difference["high"])
     lines += ["", f"{metric}: {difference['mean']:+.3f} {interval}, p {difference['p']:.4f}, on {run['n']} questions, paired.", ""]
     lines += ["Made from:", "", *(f"- {key}: `{value}`" for key, value in run.get("lineage", {}).items()), ""]

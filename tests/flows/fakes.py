@@ -54,7 +54,9 @@ def write_corpus(folder: Path, change: Callable[[list[dict[str, Any]]], None] = 
         text = f"# {name}\n\n{name} is a town.\n\n## History\n\n{name} was founded in {1500 + i}.\n"
         pages.append({"id": f"p{i}", "title": name, "content": text})
         question = {"id": f"q{i}", "question": f"When was {name} founded?", "answer": str(1500 + i)}
-        questions.append({**question, "page_ids": [f"p{i}"], "section_ids": [f"p{i}:history"], "hops": 1, "kind": "one_hop"})
+        questions.append(
+            {**question, "page_ids": [f"p{i}"], "section_ids": [f"p{i}:history"], "hops": 1, "kind": "one_hop", "source": "towns"}
+        )
     change(questions)
     paths = {"pages": folder / "pages.jsonl", "questions": folder / "questions.jsonl"}
     for path, rows in zip(paths.values(), (pages, questions), strict=True):

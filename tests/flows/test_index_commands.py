@@ -63,6 +63,10 @@ def test_the_report_measures_all_three(invoke: Invoke, tmp_path: Path) -> None:
     result = json.loads(out)
     assert result["n"] == 12 and list(result["retrievers"]) == ["lexical", "dense", "hybrid"]
     assert all(0 <= of[name] <= 1 for of in result["retrievers"].values() for name in ("page_at_1", "page_at_5", "section_at_5", "mrr"))
+    shown = result["first_search"]
+    assert (shown["top_k"], list(shown["forms"])) == (3, ["titles", "sections", "text"])
+    assert shown["forms"]["titles"]["answer_shown"] == 0.0, "a title holds no year"
+    assert shown["forms"]["text"]["answer_shown"] == shown["forms"]["text"]["all_text_shown"] > 0.5
     code, out, _ = invoke("retrieval-report", "--split", "test", *corpus)
     assert code == 0 and "hybrid" in out
     code, _, err = invoke("retrieval-report", *corpus[:2])

@@ -159,6 +159,10 @@ def test_a_run_on_real_pages_is_shown_beside_reading_and_remembering(config: Run
     assert json.loads((Path(config.paths.mlruns_dir) / "latest-real.json").read_text()) == summary
     for name in ("untrained", "closed_book", "reader", "start", "sft_continued", "after"):
         assert {"answer/typed_match", "answer/exact_match", "answer/f1", "episode/tool_calls"} <= set(summary[name]), name
+        by = summary[name]["by"]
+        assert list(by) == ["hops=1", "kind=one_hop", "source=towns"], name
+        assert by["source=towns"]["n"] == summary[name]["n"] == (summary["n"] if name not in ("untrained", "closed_book") else 3), name
+        assert by["hops=1"]["answer/correct"] == summary[name]["answer/correct"], name
     for name in ("difference", "difference_sft", "difference_reader"):
         assert set(summary[name]) == {"mean", "low", "high", "p"}
     start = config.paths.training / f"sft-{summary['lineage']['sft_key']}"

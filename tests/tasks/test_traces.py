@@ -56,6 +56,7 @@ def test_traces_are_filtered_by_how_they_went() -> None:
     assert trace_tags(row(episode, False)) == {
         "question_id": "q1",
         "kind": "one_hop",
+        "source": "",
         "stop_reason": "answered",
         "outcome": "wrong",
         "failure_mode": "no_search",

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from slmsearch.config import CorpusConfig, PathsConfig, RetrievalConfig
     from slmsearch.corpus.data_report import DataFinding, DataReport
     from slmsearch.corpus.documents.skipped import Skipped
+    from slmsearch.corpus.library import Library
     from slmsearch.corpus.questions import Question
     from slmsearch.retrieval.search import SearchIndex
     from slmsearch.retrieval.versions import IndexManifest
@@ -278,10 +279,12 @@ def report(session: Session, split: str, limit: int) -> None:
     """Measure where search finds gold pages and sections.
 
     Compares BM25, embeddings, and both fused; logs to MLflow. For questions with several gold pages it also reports how often search finds
-    all of them. Figures come by number of hops, source and kind of question, each with its number of questions. Questions without an answer
-    are left out and counted.
+    all of them. For each form of the model's search (searcher.shows) it reports how often the first one, with the question's own words,
+    shows all gold pages, the text of all gold sections, and the answer. Figures come by number of hops, source and kind of question, each
+    with its number of questions. Questions without an answer are left out and counted.
     """
-    from slmsearch.evaluate.retrieval import RETRIEVERS, measure_ranks, summarise_ranks
+    from slmsearch.environments.searcher.tools import Toolbox
+    from slmsearch.evaluate.retrieval import FORMS, RETRIEVERS, measure_ranks, measure_shown, summarise_ranks, summarise_shown
     from slmsearch.keys import content_key
     from slmsearch.report.tables import render_retrieval
     from tasks.progress import Progress
@@ -290,13 +293,18 @@ def report(session: Session, split: str, limit: int) -> None:
     from tasks.record import record_retrieval
     from tasks.tracking import open_tracker
 
-    opened, questions, left_out = searched_corpus(session, split, limit)
-    ranks = {}
+    opened, library, questions, left_out = searched_corpus(session, split, limit)
+    top_k, limits = config.retrieval.top_k, config.searcher
+    ranks, shown = {}, {}
     with Progress("retrieval", "questions") as progress:
         for i, name in enumerate(RETRIEVERS):
-            ranks[name] = measure_ranks(opened, questions, name, partial(_shown, progress, i, len(questions)))
+            ranks[name] = measure_ranks(opened, questions, name, partial(_advance, progress, i, len(questions)))
+        for i, name in enumerate(FORMS, len(RETRIEVERS)):
+            tools = Toolbox(library, opened, top_k, limits.max_section_chars, shows=name, missing_names=limits.missing_names)
+            shown[name] = measure_shown(tools, questions, partial(_advance, progress, i, len(questions)))
     result = summarise_ranks(ranks, config.decision.alpha, config.decision.seed)
     result |= {
+        "first_search": {"top_k": top_k, "max_section_chars": limits.max_section_chars, **summarise_shown(shown, config.decision.alpha)},
         "left_out": left_out,
         "index_key": opened.key,
         "split": split,
@@ -307,13 +315,14 @@ def report(session: Session, split: str, limit: int) -> None:
     session.finish({**result, "mlflow_run_id": run_id}, text)
 
 
-def _shown(progress: Callable[[int, int], None], i: int, count: int, done: int) -> None:
-    progress(i * count + done, 3 * count)
+def _advance(progress: Callable[[int, int], None], i: int, count: int, done: int) -> None:
+    progress(i * count + done, 6 * count)
 
 
-def searched_corpus(session: Session, split: str, limit: int) -> "tuple[SearchIndex, list[Question], dict[str, int]]":
-    """Build or find the index of the configured corpus, open it, and choose questions; also return the number left out by reason."""
-    from slmsearch.corpus.store import build_corpus, load_questions
+def searched_corpus(session: Session, split: str, limit: int) -> "tuple[SearchIndex, Library, list[Question], dict[str, int]]":
+    """Build or find the index of the configured corpus, open both, and choose questions; also return the number left out by reason."""
+    from slmsearch.corpus.library import Library
+    from slmsearch.corpus.store import build_corpus, load_questions, read_pages
     from slmsearch.errors import CorpusError
     from slmsearch.evaluate.retrieval import choose_questions
     from slmsearch.retrieval.search import open_index
@@ -325,4 +334,5 @@ def searched_corpus(session: Session, split: str, limit: int) -> "tuple[SearchIn
     chosen, left_out = choose_questions(questions, limit, config.evaluate.seed)
     if not chosen:
         raise CorpusError("no question of this corpus has an answer and names its page; give corpus.questions with page_ids")
-    return open_index(config.paths.index, built_index(digest, config.paths, config.retrieval).key, config.retrieval), chosen, left_out
+    opened = open_index(config.paths.index, built_index(digest, config.paths, config.retrieval).key, config.retrieval)
+    return opened, Library(read_pages(config.paths.corpora / digest)), chosen, left_out

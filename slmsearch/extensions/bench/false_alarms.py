@@ -93,7 +93,8 @@ class NightSeries:
     def _play(self, chances: Floats, kinds: tuple[str, ...]) -> Scores:
         n = len(chances)
         values = (self.rng.random(n) < chances).astype(float)
-        return Scores(tuple(f"q{i:05d}" for i in range(n)), values, kinds, tuple(f"page{i // PAGE}" for i in range(n)))
+        groups, pages = tuple((f"kind={kind}",) for kind in kinds), tuple(f"page{i // PAGE}" for i in range(n))
+        return Scores(tuple(f"q{i:05d}" for i in range(n)), values, groups, pages)
 
 
 def fell(chances: Floats, kinds: Sequence[str], fall: float, shape: str, rng: np.random.Generator) -> Floats:

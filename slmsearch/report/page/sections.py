@@ -84,7 +84,7 @@ def run_parts(run: RunResults) -> list[ReportPart]:
         ReportPart("rollouts", "Training rollouts", tuple(_rollouts(run)), ROLLOUTS_NOTE),
         ReportPart("stops", "How episodes ended", tuple(_stops(run, rows))),
         ReportPart("calls", "Tool calls", tuple(_calls(run))),
-        ReportPart("slices", "By kind and hops", tuple(_slices(run, rows))),
+        ReportPart("slices", "By kind, hops and source", tuple(_slices(run, rows))),
         ReportPart("trust", "What the answers rest on", tuple(_trust(run)), TRUST_NOTE),
         ReportPart("broke", "Where wrong episodes broke", tuple(_failure_modes(run, rows))),
         ReportPart("judge", "The judge", tuple(_judge(run, rows))),

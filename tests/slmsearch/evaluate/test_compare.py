@@ -85,6 +85,28 @@ def test_a_slice_that_got_worse_vetoes() -> None:
     assert (slices["kind=count"].before, slices["kind=count"].after) == (0.75, 0.375)
 
 
+def test_a_source_that_got_worse_vetoes_as_a_kind_does() -> None:
+    def asked(squad: int, nq: int) -> list[EpisodeRow]:
+        of_squad = [make(f"s{i:03}", i < squad, kind="plain", hops=0, source="squad") for i in range(200)]
+        return of_squad + [make(f"n{i:03}", i < nq, kind="plain", hops=0, source="nq") for i in range(40)]
+
+    found = decide(asked(20, 30), asked(120, 15))
+    assert (found.decision, found.difference.low > 0) == ("hold", True)
+    assert [part.name for part in found.slices] == ["kind=plain", "source=nq", "source=squad"]
+    assert [part.name for part in found.slices if part.vetoes] == ["source=nq"]
+    assert "Slice source=nq lost 0.375 on 40" in found.reason
+
+
+def test_rouge_l_is_compared_over_long_gold_answers_and_decides_nothing() -> None:
+    def asked(right: int, long: float) -> list[EpisodeRow]:
+        return [replace(row, rouge_l=long if i < 10 else None) for i, row in enumerate(rows(right))]
+
+    found = decide(asked(40, 0.75), asked(70, 0.25))
+    assert (found.rouge_l_before, found.rouge_l_after, found.decision) == (0.75, 0.25, "promote")
+    short = decide(rows(40), rows(70))
+    assert (short.rouge_l_before, short.slices[0].rouge_l_after) == (None, None)
+
+
 def test_one_slice_of_sixty_can_veto() -> None:
     """Holm multiplies the smallest p-value by the number of slices: it must be smaller than one that 2,000 resamples can give."""
     kinds = [f"kind{n:02}" for n in range(60)]

@@ -49,6 +49,16 @@ def test_the_judge_may_accept_what_exact_match_does_not() -> None:
     assert (row.exact_match, row.correct, row.failure_mode) == (0.0, 1.0, "")
 
 
+def test_a_row_knows_its_source_and_how_much_of_a_long_answer_was_said() -> None:
+    gold = "she was born in the house of her uncle on the river"
+    question = Question("q", "Where?", gold, source="nq")
+    row = make_row(question, play(say("in the house of her uncle")), Verdict(False), NO_REWARD)
+    assert (row.source, row.exact_match, row.rouge_l) == ("nq", 0.0, pytest.approx(2 * 6 / (6 + 12)))
+    assert make_row(ONE_HOP, play(say("1815")), Verdict(True), REWARD).rouge_l is None
+    assert summarise([row, make("short")])["answer/rouge_l"] == row.rouge_l
+    assert "answer/rouge_l" not in summarise([make("short")])
+
+
 def test_unserved_calls_and_abstentions_are_counted() -> None:
     question = Question("q", "Who?", UNKNOWN_ANSWER, kind="unanswerable")
     row = make_row(question, play(search(served=False), read("x:y", served=False), say("I do not know")), Verdict(True), REWARD)
@@ -100,7 +110,7 @@ def test_summary_averages_only_what_is_defined() -> None:
 
 
 def test_every_name_is_in_the_one_list() -> None:
-    names = set(summarise([make("a"), make("b", False), fail("c")]))
+    names = set(summarise([make("a", rouge_l=0.5), make("b", False), fail("c")]))
     assert {name for name in names if not is_documented(name)} == set()
     assert {f"stop/{reason}" for reason in StopReason} <= METRICS
     assert {f"reward/{part}" for part in REWARD_PARTS} <= names
@@ -116,16 +126,25 @@ def test_a_metric_that_is_no_mean_over_questions_is_refused_with_the_names_of_th
     assert set(str(refused.value).partition("use one of ")[2].split(", ")) <= METRICS
 
 
-def test_slices_by_kind_and_hops() -> None:
-    rows = [make("a", kind="one_hop", hops=1), make("b", False, kind="two_hop", hops=2), make("c", kind="unanswerable", hops=0)]
+def test_slices_by_kind_hops_and_source() -> None:
+    rows = [
+        make("a", kind="one_hop", hops=1, source="squad"),
+        make("b", False, kind="two_hop", hops=2, source="nq"),
+        make("c", kind="unanswerable", hops=0),
+    ]
     assert {name: [row.question_id for row in members] for name, members in slice_rows(rows).items()} == {
         "hops=1": ["a"],
         "hops=2": ["b"],
         "kind=one_hop": ["a"],
         "kind=two_hop": ["b"],
         "kind=unanswerable": ["c"],
+        "source=nq": ["b"],
+        "source=squad": ["a"],
     }
-    assert summarise_slices(rows)["kind=two_hop"]["answer/exact_match"] == 0.0
+    assert list(slice_rows(rows[::-1])) == list(slice_rows(rows)) == sorted(slice_rows(rows))
+    found = summarise_slices([*rows, fail("d")])
+    assert (found["kind=two_hop"]["n"], found["kind=two_hop"]["answer/exact_match"]) == (1, 0.0)
+    assert (found["kind=one_hop"]["n"], found["kind=one_hop"]["stop/failed"]) == (2, 0.5), "n counts failed rows, as the shares do"
 
 
 def test_means_do_not_depend_on_the_order_of_rows() -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 from slmsearch.config import NightlyConfig
+from slmsearch.episodes.rows import EpisodeRow
 from slmsearch.errors import ConfigError, EvaluationError
 from slmsearch.evaluate.nightly import (
     FRESH,
@@ -53,7 +54,7 @@ NAMES = st.sampled_from(["eval_key", "questions", "n", "failed", "slices", "p"])
 def scores(right: int, n: int = 200, kind: str = "one_hop") -> Scores:
     """The first so many of n questions are right."""
     values = np.array([1.0] * right + [0.0] * (n - right))
-    return Scores(tuple(f"q{i:04d}" for i in range(n)), values, (kind,) * n, ("",) * n)
+    return Scores(tuple(f"q{i:04d}" for i in range(n)), values, ((f"kind={kind}",),) * n, ("",) * n)
 
 
 def world(mean: float, n: int = 1000) -> dict[str, SliceScore]:
@@ -106,13 +107,22 @@ def test_a_history_of_worlds_that_differ_expects_less_of_a_night() -> None:
 def test_a_fall_is_found_where_it_is_and_a_small_slice_is_only_shown() -> None:
     both = [scores(120), scores(20, 20, "count")]
     fixed = Scores(*(sum((getattr(part, name) for part in both), ()) if name != "values" else np.concatenate([part.values for part in both])
-        for name in ("ids", "values", "kinds", "clusters")))  # fmt: skip
+        for name in ("ids", "values", "groups", "clusters")))  # fmt: skip
     fixed = replace(fixed, ids=tuple(f"{i:04d}" for i in range(220)))
     worse = replace(fixed, values=np.concatenate([scores(105).values, scores(18, 20).values]))
     tests = compare_night(worse, None, Past(green=(fixed,), promotion=worse), RULE)
     assert {(test.against, test.slice) for test in tests if test.fell} == {(GREEN, "all"), (GREEN, "kind=one_hop")}
     assert by(tests, GREEN, "kind=count").p_holm is None  # type: ignore[attr-defined]
     assert by(tests, PROMOTION).p == 1.0  # type: ignore[attr-defined]
+
+
+def test_a_source_that_falls_is_named_as_a_kind_is() -> None:
+    def asked(right: int) -> list[EpisodeRow]:
+        return [make(f"q{i:03}", i >= 100 or i < right, kind="plain", source="nq" if i < 100 else "squad") for i in range(400)]
+
+    before, after = (scores_of(asked(right), "answer/typed_match") for right in (80, 60))
+    fell = {test.slice for test in compare_night(after, None, Past(green=(before,)), RULE) if test.fell}
+    assert fell == {"all", "kind=plain", "source=nq"}
 
 
 def test_a_certain_fall_below_the_smallest_is_no_regression() -> None:
@@ -194,9 +204,12 @@ def test_what_is_no_record_is_refused(value: object) -> None:
 
 
 def test_scores_leave_failed_rows_out_and_know_their_questions() -> None:
-    rows = [make("b", cluster="p"), make("a", False, kind="count"), fail("c")]
+    rows = [make("b", cluster="p", source="nq"), make("a", False, kind="count"), fail("c")]
     found = scores_of(rows, "answer/exact_match")
-    assert (found.ids, list(found.values), found.kinds) == (("a", "b"), [0.0, 1.0], ("count", "one_hop"))
+    assert (found.ids, list(found.values), found.groups) == (("a", "b"), [0.0, 1.0], (("kind=count",), ("kind=one_hop", "source=nq")))
+    assert {name: list(places) for name, places in found.slices().items()} == {
+        "all": [0, 1], "kind=count": [0], "kind=one_hop": [1], "source=nq": [1],
+    }  # fmt: skip
     assert questions_key(rows) == questions_key(rows[::-1]) != questions_key(rows[:2])
     assert found.summarise()["all"].variance > 0, "two questions are not certain of anything"
     with pytest.raises(ConfigError, match="no mean over questions"):

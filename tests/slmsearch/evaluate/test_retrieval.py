@@ -5,8 +5,11 @@ from dataclasses import replace
 
 import pytest
 
+from slmsearch.corpus.library import Library
+from slmsearch.corpus.pages import Page
 from slmsearch.corpus.questions import Question
-from slmsearch.evaluate.retrieval import choose_questions, measure_ranks, summarise_ranks
+from slmsearch.environments.searcher.tools import Toolbox
+from slmsearch.evaluate.retrieval import FORMS, choose_questions, measure_ranks, measure_shown, summarise_ranks, summarise_shown
 from slmsearch.report.tables import render_retrieval
 from slmsearch.retrieval.hits import Hit
 
@@ -95,3 +98,65 @@ def test_a_sample_keeps_order_and_leaves_out_questions_without_a_page(limit: int
     assert len(chosen) == count and set(chosen) <= set(QUESTIONS)
     assert left_out == {"unanswerable": 2, "without a gold page": 1}
     assert [question.id for question in chosen] == sorted(question.id for question in chosen)
+
+
+RIVERS = Library(
+    [
+        Page("ern", "Ern", "# Ern\n\n## Course\n\nThe Ern meets the Wald at Tolm.\n"),
+        Page("wald", "Wald", "# Wald\n\n## Course\n\nThe Wald is 81 km long and ends in the sea.\n"),
+        Page("tolm", "Tolm", "# Tolm\n\n## Size\n\nTolm has 900 inhabitants.\n"),
+    ]
+)
+
+
+class Rivers:
+    """Finds the pages in the order of the library."""
+
+    key = "rivers"
+
+    def search(self, queries: Sequence[str], top_k: int) -> list[list[Hit]]:
+        hits = [Hit(page.id, page.title, 1.0, RIVERS.sections(page.id)[-1].id) for page in RIVERS.pages()]
+        return [hits[:top_k] for _ in queries]
+
+
+ASKED = [
+    Question("1", "Where does the Ern meet the Wald?", "Tolm", (), ("ern",), ("ern:course",), 1, source="a"),
+    Question("2", "How long is the river that meets the Ern?", "81 km", (), ("ern", "wald"), ("ern:course", "wald:course"), 2, source="b"),
+    Question("3", "How many live where the Ern meets the Wald?", "900", (), ("ern", "tolm"), ("ern:course", "tolm:size"), 2, source="b"),
+    Question("4", "Is the Ern a river?", "yes", (), ("ern",), (), 1, source="a"),
+]
+
+
+def shown(form: str, top_k: int = 2, chars: int = 1500):
+    return measure_shown(Toolbox(RIVERS, Rivers(), top_k, chars, shows=form), ASKED)
+
+
+def test_what_a_first_search_shows_is_what_the_tool_shows():
+    titles, sections, text = (shown(form) for form in FORMS)
+    assert [one.all_pages_shown for one in titles] == [one.all_pages_shown for one in text] == [True, True, False, True]
+    assert [one.all_text_shown for one in titles] == [one.all_text_shown for one in sections] == [None] * 4, "no text is shown"
+    assert [one.all_text_shown for one in text] == [True, True, False, None], "no section of the last question is known"
+    assert [one.answer_shown for one in titles] == [False, False, False, None], "no text states yes"
+    assert [one.answer_shown for one in text] == [True, True, False, None]
+    assert [one.answer_shown for one in shown("titles", 3)] == [True, False, False, None], "a title may be the answer"
+    small = shown("text", 3, 60)
+    assert [one.all_text_shown for one in small] == [True, False, True, None], "beside the first text the third fits, the second does not"
+    assert [one.answer_shown for one in small] == [True, False, True, None]
+
+
+def test_what_is_shown_is_summed_by_hops_and_source():
+    result = summarise_shown({form: shown(form) for form in FORMS}, 0.05)
+    assert result["counts"] == {"all_pages_shown": 4, "all_text_shown": 3, "answer_shown": 3}
+    assert list(result["groups"]) == ["hops=1", "hops=2", "source=a", "source=b"]
+    assert result["groups"]["hops=1"] == {"all_pages_shown": 2, "all_text_shown": 1, "answer_shown": 1}
+    text = result["forms"]["text"]
+    assert (text["all_pages_shown"], text["all_text_shown"], text["groups"]["hops=2"]["all_text_shown"]) == (0.75, 2 / 3, 0.5)
+    assert text["groups"]["source=a"]["answer_shown"] == 1.0 and result["forms"]["titles"]["all_text_shown"] is None
+    assert text["intervals"]["all_pages_shown"][0] < 0.75 < text["intervals"]["all_pages_shown"][1]
+    ranks = {"dense": measure_ranks(Shelf({"dense": 1}), QUESTIONS, "dense")}
+    told = render_retrieval({**summarise_ranks(ranks, 0.05, 0), "first_search": {"top_k": 2, **result}}).splitlines()
+    place = next(i for i, line in enumerate(told) if line.startswith("Shown by the first search"))
+    assert "of 2 pages" in told[place] and told[place + 2].split() == ["shown", "n", "titles", "sections", "text"]
+    assert told[place + 5].split()[:8] == ["text", "of", "all", "gold", "sections", "3", "-", "-"]
+    by = [line.split() for line in told[place + 7 :]]
+    assert ["hops=2", "2", "50.0", "50.0", "50.0"] in by and ["source=b", "2", "-", "-", "50.0"] in by

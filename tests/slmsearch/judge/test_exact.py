@@ -1,11 +1,13 @@
 """Exact match, token F1 and abstention: what equals what."""
 
+from itertools import combinations
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from slmsearch.corpus.questions import UNKNOWN_ANSWER
-from slmsearch.judge.exact import exact_match, f1, is_abstention, normalise_answer
+from slmsearch.judge.exact import LONG_ANSWER, exact_match, f1, is_abstention, normalise_answer, rouge_l
 
 
 @pytest.mark.parametrize(
@@ -89,3 +91,44 @@ def test_any_text_matches_itself_unless_empty(text: str) -> None:
     assert normalise_answer(normalise_answer(text)) == normalise_answer(text) or not text.isascii()
     assert exact_match(text, (text,)) is bool(text.strip())
     assert 0.0 <= f1(text, ("some answer", text)) <= 1.0
+
+
+GOLD = "police killed the gunman who had shot at them near the old bridge"
+
+
+@pytest.mark.parametrize(
+    ("prediction", "score"),
+    [
+        (GOLD, 1.0),
+        (GOLD.upper() + ".", 1.0),
+        ("police killed the gunman", 2 * 4 / (4 + 13)),
+        ("the gunman killed police", 2 * 2 / (4 + 13)),  # Lin's example: order counts, and only "the gunman" keeps it
+        ("police, near the bridge: killed", 2 * 4 / (5 + 13)),  # words between do not matter
+        ("nothing of it", 0.0),
+        ("", 0.0),
+        (None, 0.0),
+    ],
+)
+def test_rouge_l_is_the_f1_of_the_longest_common_subsequence(prediction: str | None, score: float) -> None:
+    assert rouge_l(prediction, (GOLD,)) == pytest.approx(score)
+
+
+def test_rouge_l_is_of_long_gold_answers_and_takes_the_best_alias() -> None:
+    ten = " ".join(f"w{i}" for i in range(LONG_ANSWER))
+    assert rouge_l(ten, (ten,)) is None and rouge_l(None, ()) is None
+    assert rouge_l(ten, (f"{ten} more",)) == pytest.approx(2 * 10 / (10 + 11))
+    assert rouge_l("shot near a bridge", (GOLD, "!", "shot near a bridge")) == 1.0
+
+
+@given(st.text(max_size=40), st.lists(st.sampled_from(["a", "b", "c", "d"]), max_size=9))
+def test_rouge_l_of_any_text_is_a_share_and_counts_the_longest_subsequence(text: str, words: list[str]) -> None:
+    assert 0.0 <= (rouge_l(text, (GOLD, text)) or 0.0) <= 1.0
+    gold = ["a", "b", "c", "d", "d", "c", "b", "a", "a", "b", "c", "d"]
+    found = (sub for size in range(len(words), 0, -1) for sub in combinations(words, size) if is_within(sub, gold))
+    longest = len(next(found, ()))
+    assert rouge_l(" ".join(words), (" ".join(gold),)) == pytest.approx(2 * longest / (len(words) + len(gold)))
+
+
+def is_within(words: tuple[str, ...], gold: list[str]) -> bool:
+    rest = iter(gold)
+    return all(word in rest for word in words)

@@ -82,6 +82,20 @@ def test_both_figures_stand_in_every_table() -> None:
     assert "exact match, which decides nothing: 1.000 -> 0.500" in describe_comparison(found)
 
 
+def test_rouge_l_stands_beside_exact_match_where_gold_answers_are_long() -> None:
+    before = [make(f"q{i}", False, source="nq" if i else "", rouge_l=0.25 if i < 2 else None) for i in range(40)]
+    after = [make(f"q{i}", False, source="nq" if i else "", rouge_l=0.75 if i < 2 else None) for i in range(40)]
+    assert [one["ROUGE-L"] for one in results_table({"a": before, "b": after}).to_records()] == ["25.0", "75.0"]
+    table = slices_table({"a": before, "b": after})
+    assert table.headers == ("slice", "n", "a", "a (exact)", "a (ROUGE-L)", "b", "b (exact)", "b (ROUGE-L)")
+    assert {row[0]: row[7] for row in table.rows} == {"all": "75.0", "hops=1": "75.0", "kind=one_hop": "75.0", "source=nq": "75.0"}
+    found = compare(before, after, DecisionConfig(min_questions=30))
+    compared = comparison_table(found)
+    assert compared.headers[-2:] == ("exact match", "ROUGE-L") and {row[-1] for row in compared.rows} == {"0.250 -> 0.750"}
+    assert "ROUGE-L of long answers, which decides nothing: 0.250 -> 0.750." in describe_comparison(found)
+    assert "ROUGE-L" not in describe_comparison(compare(BEFORE, AFTER, DecisionConfig(min_questions=30)))
+
+
 def test_text_lines_up() -> None:
     assert Table(("a", "long"), (("xyz", "1"), ("q", ""))).to_text() == "a    long\n---  ----\nxyz     1\nq"
 

@@ -17,8 +17,8 @@ from tests.slmsearch.training.hub import serving
 RUN = {
     "n": 600,
     "metric": "answer/exact_match",
-    "before": {"answer/correct": 0.5},
-    "after": {"answer/correct": 0.9},
+    "before": {"n": 600, "answer/correct": 0.5, "by": {"hops=2": {"n": 300, "answer/correct": 0.1}}},
+    "after": {"n": 600, "answer/correct": 0.9, "by": {"hops=2": {"n": 300, "answer/correct": 0.8}}},
     "worker_alone": {"answer/correct": 0.3},
     "difference": {"mean": 0.4, "low": 0.35, "high": 0.45, "p": 0.001},
     "lineage": {"train_key": "abc"},

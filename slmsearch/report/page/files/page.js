@@ -71,6 +71,7 @@
     ["rule", "Suspicion", (e) => e.rules || []],
     ["outcome", "Outcome", (e) => [outcome(e)]],
     ["kind", "Kind", (e) => [e.kind || "-"]],
+    ["source", "Source", (e) => (e.source ? [e.source] : [])],
     ["stop", "Stop reason", (e) => [e.stop.replace("_", " ")]],
     ["broke", "Broke at", (e) => (e.broke ? [e.broke.replace("_", " ")] : [])],
   ];
@@ -233,6 +234,7 @@
       answersTable(e),
       facts([
         ["verdict", `${MARKS[outcome(e)]}; typed match ${e.typed ? "right" : "wrong"}, exact match ${e.exact ? "right" : "wrong"}, F1 ${e.f1 ?? 0}`],
+        ["ROUGE-L", e.rouge],
         ["reward", `${e.reward ?? 0}${parts.length ? ` (${parts.join(", ")})` : ""}`],
         ["ended", `${e.stop.replace("_", " ")}, ${e.calls || 0} tool calls, ${e.tokens || 0} tokens written`],
         ["broke at", e.broke && e.broke.replace("_", " ")],

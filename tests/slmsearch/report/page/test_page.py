@@ -97,7 +97,8 @@ def test_it_is_made_for_everybody(page: str) -> None:
 
 
 def test_every_part_is_there(page: str) -> None:
-    titles = ("Before and after", "Training", "Training rollouts", "How episodes ended", "Tool calls", "By kind and hops", "The judge")
+    titles = ("Before and after", "Training", "Training rollouts", "How episodes ended", "Tool calls", "By kind, hops and source",
+              "The judge")  # fmt: skip
     for title in (*titles, "Suspected reward hacks", "How it was made", "Episodes"):
         assert re.search(rf"<h2>{title}</h2>", page), title
 
