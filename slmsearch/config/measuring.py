@@ -24,6 +24,9 @@ class EvaluateConfig(ConfigSection):
     `replaced`). Twins measure abstention and whether answers follow from the text (`slmsearch/environments/searcher/twins.py`)."""
     samples: int = Field(default=1, ge=1)
     """Episodes per question sampled at temperature 1, beside the greedy one; 1 samples none."""
+    shots: int = Field(default=0, ge=0)
+    """Worked examples in every prompt of a policy with a model: whole demonstrated episodes of training questions that are not evaluated,
+    one of them with two hops if the data have it."""
     batch_size: int = Field(default=64, ge=1)
     """Episodes played at the same time."""
     shards: int = Field(default=1, ge=1, le=1000)
