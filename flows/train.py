@@ -6,7 +6,7 @@
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from prefect import flow
+from prefect import flow, get_run_logger
 
 from flows.stages.pipeline import DEFAULTS, Pipeline, open_pipeline
 from flows.stages.promotion import promote_or_hold
@@ -22,6 +22,7 @@ from flows.stages.stages import (
 from flows.stages.summary import BesideSearch, ControlEvaluated, Outcome, conclude
 from slmsearch.config import PolicyConfig, RunConfig
 from slmsearch.environments.registry import environment_of
+from slmsearch.errors import ConfigError, ContextError
 from slmsearch.evaluate.policies import TRAINED, UNTRAINED, PolicySpec, parse_policy
 from slmsearch.models.hashes import trained_policy
 from slmsearch.training.job import make_job
@@ -33,6 +34,8 @@ FEW_FRAC, FEW = 0.4, 200
 """Share of the questions, and their maximum number, for untrained policies, which differ most and write the longest episodes; at least
 `decision.min_questions`, since promotion compares with them.
 """
+SHOTS = 2
+"""Worked examples of the few-shot baseline."""
 
 
 @flow(name="train-and-eval", persist_result=True, result_serializer="json")
@@ -112,18 +115,36 @@ def evaluated_control(run: Pipeline, data: Data, seconds: float, name: str, trai
 
 
 def play_without_searching(run: Pipeline, first: PolicyConfig, data: Data, trained: Trained, after: Evaluated) -> BesideSearch:
-    """Evaluate the first policy of a run on real pages untrained, from memory, and as a reader.
+    """Evaluate the first policy of a run on real pages untrained, with worked examples, from memory, and as a reader.
 
     The reader is the start, trained further to answer at once from one search, for as long as GRPO took and at the start's rate: both
     have had the same time. Seeds share it: it takes the time of the first one's GRPO.
     """
     limit, least = run.config.evaluate.limit or FEW, run.config.decision.min_questions
-    few = run.config.changed({"policy": first, "evaluate.limit": min(limit, FEW, max(least, int(FEW_FRAC * limit)))})
+    asked = min(limit, FEW, max(least, int(FEW_FRAC * limit)))
+    few = run.config.changed({"policy": first, "evaluate.limit": asked, "evaluate.shots": 0})
     untrained = evaluate_policy(replace(run, config=few), data, PolicySpec("base", first), "evaluate-base")
+    few_shot = play_few_shot(replace(run, config=few), first, data)
     remembering = replace(run, config=few.changed({"searcher.reads": "nothing"}))
     closed_book = evaluate_policy(remembering, data, PolicySpec("closed-book", first), "evaluate-closed-book")
     taught = {"searcher.reads": "shown", "sft.learning_rate": 3 * run.config.sft.learning_rate}
     training = make_job(run.config.changed({"train.seed": 0}), data.digest, data.index_key).train_key
     reader = evaluated_control(replace(run, config=run.config.changed(taught)), data, trained["seconds"], "reader", training)
     comparison = compare_evaluations(run, "compare-reader", reader, after)
-    return BesideSearch(untrained, closed_book, reader, comparison, compare_evaluations(run, "compare-base", untrained, after, shared=True))
+    gain = compare_evaluations(run, "compare-base", untrained, after, shared=True)
+    few_shot_gain = compare_evaluations(run, "compare-few-shot", few_shot, after, shared=True) if few_shot else None
+    return BesideSearch(untrained, closed_book, reader, comparison, gain, few_shot, few_shot_gain)
+
+
+def play_few_shot(run: Pipeline, first: PolicyConfig, data: Data) -> Evaluated | None:
+    """Evaluate the untrained policy with worked examples; None, with a warning, if there are too few or the context is too short.
+
+    Its batches are smaller: an example is as long as an episode.
+    """
+    batch = max(1, run.config.evaluate.batch_size // (1 + SHOTS))
+    shown = run.config.changed({"evaluate.shots": SHOTS, "evaluate.batch_size": batch})
+    try:
+        return evaluate_policy(replace(run, config=shown), data, PolicySpec("few-shot", first), "evaluate-few-shot")
+    except (ConfigError, ContextError) as error:
+        get_run_logger().warning("the untrained policy is not evaluated with %d worked examples: %s", SHOTS, error)
+        return None

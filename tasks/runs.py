@@ -118,7 +118,7 @@ def load_results(tracker: Tracker, run: RunRecord, paths: PathsConfig) -> RunRes
         evaluations=evaluations,
         comparisons=comparisons,
         decision=str(summary.get("decision") or run.tags.get(f"{TAG}decision", "")),
-        reason=str(summary.get("reason") or run.tags.get(f"{TAG}reason", "")),
+        reason=" ".join([str(summary.get("reason") or run.tags.get(f"{TAG}reason", "")), summary.get("beside_untrained", "")]).strip(),
         metric=decision.metric,
         alpha=decision.alpha,
         trust=tracker.read_json(run.id, TRUST_FILE) or {},

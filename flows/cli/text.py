@@ -68,7 +68,8 @@ def render_summary(summary: Mapping[str, Any], paths: PathsConfig, decision: Dec
     if card := training.get("card"):
         lines.append(f"{'card':<{width}}  " + _render_card(card, width))
     lines += [f"{'stages, seconds':<{width}}  " + _render_seconds(summary["seconds"], width)]
-    return "\n".join([*lines, "", f"{summary['decision']}: {summary['reason']}"])
+    beside = [summary["beside_untrained"]] if "beside_untrained" in summary else []
+    return "\n".join([*lines, "", f"{summary['decision']}: {summary['reason']}", *beside])
 
 
 def render_learnt(result: Mapping[str, Any], paths: PathsConfig, decision: DecisionConfig) -> str:

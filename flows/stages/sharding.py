@@ -76,7 +76,7 @@ def play_in_shards(run: Pipeline, key: str, spec: PolicySpec, data: Data) -> Non
         finally:
             play.cancel_rest()
     whole = merge_shards(evals, key, shards, questions, config.decision.max_failed_frac)
-    write_evaluation(evals, key, whole, eval_sources(questions, data.index_key, spec, config), data.digest)
+    write_evaluation(evals, key, whole, eval_sources(questions, data.index_key, spec, config, data.digest), data.digest)
     remove_shards(evals, key)
 
 

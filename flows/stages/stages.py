@@ -119,7 +119,7 @@ def _playing(run: Pipeline, view: str, samples: int = 1) -> Pipeline:
 
 def _evaluate(run: Pipeline, data: Data, spec: PolicySpec, stage: str) -> Evaluated:
     config, stage = run.config, NOT_IN_NAMES.sub("-", stage)
-    key = eval_key(questions_of(data.digest, config.paths, config.evaluate), data.index_key, spec, config)
+    key = eval_key(questions_of(data.digest, config.paths, config.evaluate), data.index_key, spec, config, data.digest)
     computes_here = spec.policy is not None and not spec.policy.base_url
     with run.stage(stage, key) as run_id, ExitStack() as held:
         plain = config.evaluate.views == ("whole",) and config.evaluate.samples == 1

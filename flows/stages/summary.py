@@ -22,7 +22,7 @@ from slmsearch.artifacts.files import replace_text
 from slmsearch.environments.registry import environment_of
 from slmsearch.evaluate.compare import replay
 from slmsearch.foreign import cause_of
-from slmsearch.report.tables import comparison_table, describe_comparison
+from slmsearch.report.tables import comparison_table, describe_comparison, difference
 from tasks.evaluate import Compared, Evaluated
 from tasks.runs import report_page_task, report_task
 from tasks.train import Trained
@@ -53,6 +53,25 @@ class BesideSearch:
     """Comparison of the reader with GRPO."""
     gain: Compared
     """Comparison of the untrained model with GRPO, on those fewer questions: the promoted policy is the start with its adapter."""
+    few_shot: Evaluated | None
+    """The untrained model with worked examples, on fewer questions; None if it cannot be shown them."""
+    few_shot_gain: Compared | None
+    """Comparison of that with GRPO."""
+
+    @property
+    def fair_gain(self) -> Compared:
+        """Comparison of GRPO with the better untrained baseline, with worked examples or without."""
+        return max((gain for gain in (self.few_shot_gain, self.gain) if gain), key=lambda gain: gain["before"])
+
+    def describe(self) -> str:
+        """Describe that comparison in one sentence."""
+        found, least = self.fair_gain, self.gain["before"]
+        better = found is self.few_shot_gain
+        untrained = f"with worked examples ({least:.3f} without)" if better else "without worked examples"
+        return (
+            f"Untrained, {untrained}, {found['metric']} is {found['before']:.3f} on {found['n']} of these questions, trained "
+            f"{found['after']:.3f}: {difference(*(found['difference'][part] for part in DIFFERENCE))}."
+        )
 
 
 @dataclass(frozen=True)
@@ -123,10 +142,12 @@ def summarise_run(run: Pipeline, outcome: Outcome) -> dict[str, object]:
         summary["rl_adds"] = _difference(outcome.rl_adds)
     if outcome.beside_search:
         beside = outcome.beside_search
-        others = {"untrained": beside.untrained, "closed_book": beside.closed_book, "reader": beside.reader}
+        shown = {"few_shot": beside.few_shot} if beside.few_shot else {}
+        others = {"untrained": beside.untrained, **shown, "closed_book": beside.closed_book, "reader": beside.reader}
         policies |= others
         summary |= {name: figures_of(found) for name, found in others.items()} | {"start": figures_of(outcome.before)}
         summary["difference_reader"] = _difference(beside.comparison)
+        summary |= {"difference_untrained": _difference(beside.fair_gain), "beside_untrained": beside.describe()}
         if outcome.control and outcome.rl_adds:
             summary |= {"sft_continued": figures_of(outcome.control), "difference_sft": _difference(outcome.rl_adds)}
     if run.trust:
@@ -146,7 +167,8 @@ def render_comparison(run: Pipeline, outcome: Outcome) -> str:
     comparison = replay(paths[0], paths[1], run.config.decision)
     told = escape(describe_comparison(comparison))
     decided = f"**{outcome.decision['decision']}**: {escape(outcome.decision['reason'])}"
-    return "\n\n".join([comparison_table(comparison).to_markdown(), told, decided])
+    beside = [escape(outcome.beside_search.describe())] if outcome.beside_search else []
+    return "\n\n".join([comparison_table(comparison).to_markdown(), told, decided, *beside])
 
 
 def _difference(comparison: Compared) -> dict[str, float]:

@@ -25,6 +25,9 @@ class EvaluateConfig(ConfigSection):
     samples: int = Field(default=1, ge=1)
     """Episodes per question sampled at temperature 1, beside the greedy one; 1 samples none. With more a supervised training also plays 32
     held-out questions in that way, at each quarter of its updates."""
+    shots: int = Field(default=0, ge=0)
+    """Worked examples in every prompt of a policy with a model: whole demonstrated episodes of training questions that are not evaluated,
+    one of them with two hops if the data have it."""
     batch_size: int = Field(default=64, ge=1)
     """Episodes played at the same time."""
     shards: int = Field(default=1, ge=1, le=1000)

@@ -33,7 +33,8 @@ class SearcherConfig(ConfigSection):
     tokens of English; more would fill a small model's episode."""
     reads: Literal["tools", "shown", "nothing"] = "tools"
     """Source of the model's knowledge. `tools`: it searches. `shown`: its prompt holds the sections that a search for the question finds,
-    and it answers at once (a reader). `nothing`: it answers at once from memory (closed book)."""
+    and it answers at once (a reader). `nothing`: it answers at once from memory (closed book). A message without tags is an answer if
+    no tool can be called."""
     shows: Literal["titles", "sections", "text"] = "titles"
     """What a search shows of each page found. `titles`: `page_id: title`. `sections`: also the best section, `page_id: title (section_id)`;
     this saves a turn for a model that uses it. `text`: the best sections themselves, as many as fit into `max_section_chars` together, and

@@ -81,7 +81,8 @@ class ChatRenderer:
             before, mark, after = text.partition(_MARK.format(i))
             if not mark:  # this template leaves the message out, as tiny-searcher's does with the system message
                 continue
-            ids += [*self._encode(before), *self.untrusted_ids(message["content"])]
+            encode = self.content_ids if message["role"] == "assistant" else self.untrusted_ids
+            ids += [*self._encode(before), *encode(message["content"])]
             text = after
         return (*ids, *self._encode(text))
 

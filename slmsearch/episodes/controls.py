@@ -56,5 +56,5 @@ class Controls(Generic[Opened]):
         raise ConfigError("this environment has no twins of its questions: leave evaluate.views at whole")
 
     def has_reader(self) -> bool:
-        """Return whether the policy is compared with its own model without searching: from memory, and as a reader."""
+        """Return whether the policy is compared with its own model untrained, with worked examples, from memory, and as a reader."""
         return False

@@ -80,6 +80,8 @@ class Environment(ABC):
     """Judge of the answers; missing until the environment is open, as are the resources of its own."""
     base_user: BaseUser | None = None
     """Component that samples from the policy's base while episodes are completed; None: there is none."""
+    examples: tuple[Message, ...] = ()
+    """Worked examples in every prompt of an evaluation, as messages (`evaluate/worked_examples.py`)."""
 
     def __init__(self, config: RunConfig) -> None:
         """Bind the settings of the run; no resource is opened."""

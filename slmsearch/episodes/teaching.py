@@ -1,7 +1,7 @@
 """Supervised training of an environment: demonstrations, and the start of a training."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Generic, TypeVar
 
@@ -69,7 +69,7 @@ class Teaching(Generic[Opened]):
         Raises:
             ConfigError: the environment has no demonstrations.
         """
-        raise ConfigError(f"environment {self.config.environment} has no demonstrations; choose another --from")
+        raise ConfigError(f"environment {self.config.environment} has no demonstrations; choose another --from, or evaluate.shots 0")
 
     def examples(self, source: str, wrong: Mapping[str, Episode] | None = None) -> tuple[list[Demonstration], Counter[str]]:
         """Collect the demonstrations of a finite source; return them, and the number left out by reason.
@@ -82,6 +82,18 @@ class Teaching(Generic[Opened]):
             ConfigError: the source does not exist.
         """
         raise ConfigError(f"environment {self.config.environment} has no examples from {source!r}; take demonstrations or own")
+
+    def worked_examples(self, environment: Opened, questions: Sequence[Question]) -> Iterable[Demonstration]:
+        """Demonstrate episodes for the prompts of an evaluation, best first, the same ones every time; by default generated questions.
+
+        Args:
+            environment: plays the questions.
+            questions: training questions that are not evaluated.
+
+        Raises:
+            ConfigError: the environment has no demonstrations.
+        """
+        return self.demonstrations(SftConfig(recipe="expert"))
 
     def settings(self, examples: int) -> SftConfig:
         """Return the settings of supervised training on a set of that many examples."""

@@ -20,6 +20,7 @@ from slmsearch.errors import ConfigError, CorpusError, EvaluationError, Generati
 from slmsearch.evaluate.metrics import summarise, summarise_slices
 from slmsearch.evaluate.policies import PolicySpec, describe_policy
 from slmsearch.evaluate.store import Evaluation, load_evaluation
+from slmsearch.evaluate.worked_examples import EXAMPLES_VERSION, FewShotSampler
 from slmsearch.http_client import list_models
 from slmsearch.keys import content_key
 from slmsearch.sampling import load_sampler
@@ -47,7 +48,7 @@ def select_questions(questions: dict[str, list[Question]], config: EvaluateConfi
     return [found[i] for i in sorted(chosen)]
 
 
-def eval_sources(questions: Sequence[Question], index_key: str, spec: PolicySpec, config: RunConfig) -> dict[str, object]:
+def eval_sources(questions: Sequence[Question], index_key: str, spec: PolicySpec, config: RunConfig, digest: str) -> dict[str, object]:
     """Collect everything that decides the result of an evaluation, except the machine.
 
     Args:
@@ -55,7 +56,9 @@ def eval_sources(questions: Sequence[Question], index_key: str, spec: PolicySpec
         index_key: of the index version.
         spec: the policy.
         config: of the run.
+        digest: of the corpus; it decides the worked examples.
     """
+    shots = config.evaluate.shots if spec.policy else 0
     return {
         "version": EVALUATION_VERSION,
         "questions": content_key(questions=[question.row() for question in questions]),
@@ -64,14 +67,15 @@ def eval_sources(questions: Sequence[Question], index_key: str, spec: PolicySpec
         "batch_size": config.evaluate.batch_size,
         "environment": environment_of(config).name,
         **environment_of(config).key_parts(index_key),
-        # Only for a night, for twins and for sampling, so that other keys do not change.
+        # Only for a night, for twins, for sampling and for worked examples, so that other keys do not change.
         **({"view": [config.evaluate.views[0], TWINS_VERSION]} if config.evaluate.views[0] != "whole" else {}),
         **({"samples": config.evaluate.samples} if config.evaluate.samples > 1 else {}),
         **({"night": spec.night} if spec.night else {}),
+        **({"shots": [shots, EXAMPLES_VERSION, digest, config.train.split]} if shots else {}),
     }
 
 
-def eval_key(questions: Sequence[Question], index_key: str, spec: PolicySpec, config: RunConfig) -> str:
+def eval_key(questions: Sequence[Question], index_key: str, spec: PolicySpec, config: RunConfig, digest: str) -> str:
     """Return the key of an evaluation, a hash of its inputs; the same inputs give the same key, under any name of the policy.
 
     Args:
@@ -79,8 +83,9 @@ def eval_key(questions: Sequence[Question], index_key: str, spec: PolicySpec, co
         index_key: of the index version.
         spec: the policy.
         config: of the run.
+        digest: of the corpus; it decides the worked examples.
     """
-    return content_key(**eval_sources(questions, index_key, spec, config))
+    return content_key(**eval_sources(questions, index_key, spec, config, digest))
 
 
 def questions_to_play(questions: Sequence[Question], environment: Environment) -> list[Question]:
@@ -146,7 +151,7 @@ def evaluate_policy(
 def make_policy_sampler(spec: PolicySpec, environment: Environment, questions: Sequence[Question]) -> Sampler:
     """Load the policy, or make the baseline for these questions, and return its sampler.
 
-    A component that samples from the policy's base shares the loaded weights.
+    A component that samples from the policy's base shares the loaded weights. A model gets the worked examples of the environment.
 
     Args:
         spec: the policy.
@@ -174,7 +179,8 @@ def make_policy_sampler(spec: PolicySpec, environment: Environment, questions: S
         stored = load_evaluation(config.paths.evals, spec.made_of).episodes if spec.made_of else ()
         written = {episode.question_id: episode.turns[0].text if episode.turns else "" for episode in stored}
         return environment.controls(config).sampler(environment, spec.name, questions, written)
-    return sampler or load_sampler.make_sampler(policy, config.searcher.tool_role)
+    sampler = sampler or load_sampler.make_sampler(policy, config.searcher.tool_role)
+    return FewShotSampler(sampler, environment) if environment.examples else sampler
 
 
 def without_tokens(episode: Episode) -> Episode:

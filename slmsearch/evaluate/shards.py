@@ -25,6 +25,7 @@ from slmsearch.evaluate.metrics import summarise, summarise_slices
 from slmsearch.evaluate.policies import PolicySpec
 from slmsearch.evaluate.run import Progress, check_failures, eval_sources, evaluate_policy, questions_to_play, select_questions
 from slmsearch.evaluate.store import Evaluation, has_evaluation, load_evaluation, write_evaluation
+from slmsearch.evaluate.worked_examples import choose_examples
 
 SHARDS = ".shards"
 """Folder among the evaluations; its name excludes it from every listing of them."""
@@ -125,10 +126,14 @@ def play_evaluation(
     Raises:
         ModelError, EvaluationError: as for `evaluate_policy`.
         CorpusError, IndexUnusableError: the corpus or the index is missing or damaged.
+        ConfigError: there are fewer worked examples than `evaluate.shots`.
     """
-    questions = select_questions(load_questions(config.paths.corpora, digest), config.evaluate)
+    found = load_questions(config.paths.corpora, digest)
+    questions = select_questions(found, config.evaluate)
     environment = open_environment(config, digest, index_key)
-    sources = eval_sources(questions, index_key, spec, config)
+    if spec.policy is not None:
+        environment.examples = choose_examples(environment, found.get(config.train.split, []), questions)
+    sources = eval_sources(questions, index_key, spec, config, digest)
     questions = questions_to_play(questions, environment)
     if target.shard is None:
         nothing = Evaluation((), (), {}, {}, 0.0)  # where no question has a twin

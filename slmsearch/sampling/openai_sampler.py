@@ -55,7 +55,7 @@ class OpenAISampler:
 
     def open(self, prompts: Sequence[Sequence[Message]], sampling: Sampling) -> list[tuple[int, ...]]:
         """See `Sampler.open`; ids are unknown."""
-        self._messages = [[*prompt[:-1], {**prompt[-1], "content": disarm(prompt[-1]["content"])}] for prompt in prompts]
+        self._messages = [[self._send(message) for message in prompt] for prompt in prompts]
         self._sampling = sampling
         if self._known is None:
             self._known = VLLM_SAMPLING if self._is_vllm() else {}
@@ -65,11 +65,18 @@ class OpenAISampler:
         """See `Sampler.sample`; a request that fails after its retries makes its row `failed`."""
         for row, result in zip(rows, results, strict=True):
             if result is not None:
-                # OpenAI's protocol requires the id of the call that a tool answers; llama-cpp-python refuses a message without one.
-                call = {"tool_call_id": "call"} if self._tool_role == "tool" else {}
-                self._messages[row].append({"role": self._tool_role, "content": disarm(result), **call})
+                self._messages[row].append(self._send({"role": self._tool_role, "content": result}))
         with ThreadPoolExecutor(CONCURRENCY) as pool:
             return list(pool.map(self._write, rows, room))  # in the order of `rows`
+
+    @staticmethod
+    def _send(message: Message) -> Message:
+        """Return a message as it is sent; questions and tool results are disarmed."""
+        if message["role"] not in ("user", "tool"):
+            return message
+        # OpenAI's protocol requires the id of the call that a tool answers; llama-cpp-python refuses a message without one.
+        call = {"tool_call_id": "call"} if message["role"] == "tool" else {}
+        return {**message, "content": disarm(message["content"]), **call}
 
     def _is_vllm(self) -> bool:
         """Ask which server answers; one that does not say is not vLLM."""

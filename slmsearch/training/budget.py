@@ -16,10 +16,10 @@ REWARDED_FRAC = 0.08
 EVALUATED_FRAC = 0.4
 """Largest share for evaluations, as long as `MIN_EVALUATED` questions are played."""
 MIN_EVALUATED = 100
-PLAYED = 4.0
+PLAYED = 5.3
 """Evaluations in units of one of the start: before and after GRPO 2.1, the reader 0.35, two fifths of the questions untrained 1.3, from
-memory 0.1 (an untrained model writes to the end of every episode)."""
-PLAYED_AFTER = 3.0
+memory 0.1 (an untrained model writes to the end of every episode). With worked examples as much again as untrained; not measured."""
+PLAYED_AFTER = 4.3
 """Evaluations after GRPO, in the same units."""
 PLAYED_MORE = 150
 """Further questions played at the end: some questions and their twins."""

@@ -7,7 +7,7 @@ demonstrations. No two phases need the device at once, so the largest is the pea
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from slmsearch.config import PolicyConfig, RunConfig, TrainConfig
@@ -204,6 +204,8 @@ def plan_memory(config: RunConfig, shape: ModelShape, available: Mapping[str, fl
         engine = MemoryPart("vLLM", train.vllm.gpu_memory_frac * available[device], "train.vllm.gpu_memory_frac")
         return (engine, *meanwhile) if train.vllm.mode == "colocate" else meanwhile
 
+    # A worked example is at most as long as an episode.
+    prompted = replace(planner, prompt_tokens=prompt_tokens + config.evaluate.shots * environment_of(config).limits.max_episode_tokens)
     learning = (*always, planner.learning)
     nodes = planner.fit_nodes(sum(part.num_bytes for part in learning), available[device])
     phases = {
@@ -211,7 +213,7 @@ def plan_memory(config: RunConfig, shape: ModelShape, available: Mapping[str, fl
         HELD_OUT: (*learning, *playing(batch, batch, "evaluate.batch_size")),
         SAMPLING: (*learning, *playing(episodes, -(-episodes // train.group_size), "train.questions_per_step")),
         UPDATE: (*learning, *planner.updating(episodes // train.accumulation, nodes)),
-        EVALUATION: (*always, *planner.playing(batch, batch, "evaluate.batch_size"), *meanwhile),
+        EVALUATION: (*always, *prompted.playing(batch, batch, "evaluate.batch_size"), *meanwhile),
     }
     if config.planner.sft.enabled or config.sft.start != "none":
         phases[SFT] = (*always[1:], *planner.imitating())

@@ -5,7 +5,7 @@ import subprocess
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -20,12 +20,14 @@ class ByHeart(BaseHTTPRequestHandler):
     """An OpenAI-compatible model that knows all questions, and reads nothing."""
 
     answers: dict[str, str]
+    seen: ClassVar[list[list[dict[str, str]]]] = []
 
     def do_GET(self) -> None:
         self.reply({"object": "list", "data": [{"id": "heart", "object": "model", "created": 0, "owned_by": "test"}]})
 
     def do_POST(self) -> None:
-        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["messages"][-1]["content"]
+        self.seen.append(json.loads(self.rfile.read(int(self.headers["Content-Length"])))["messages"])
+        asked = self.seen[-1][-1]["content"]
         message = {"role": "assistant", "content": render_answer(self.answers.get(asked, "Norwick"))}
         choice = {"index": 0, "message": message, "finish_reason": "stop"}
         usage = {"prompt_tokens": 1, "completion_tokens": 7, "total_tokens": 8}
@@ -76,3 +78,20 @@ def test_a_policy_that_answers_by_heart_is_found_out(world: SmallWorld) -> None:
         found = evaluate(world, "--policy", f"openai:heart@{address}/v1", "--twins", "--withdraw")
     assert found["metrics"]["answer/exact_match"] == 1.0
     assert found["grounded_frac"]["value"] <= 0.05 and found["twins"]["both_right"]["value"] <= 0.05
+
+
+def test_a_model_is_shown_worked_examples_of_training_questions(world: SmallWorld) -> None:
+    known = {question.question: question for split in world.indexed.questions.values() for question in split}
+    ByHeart.answers = {text: question.answer for text, question in known.items()}
+    with listening(ByHeart) as address:
+        plain, shown = (evaluate(world, "--policy", f"openai:heart@{address}/v1", "--shots", shots) for shots in ("0", "2"))
+    assert plain["key"] != shown["key"] and shown["metrics"]["answer/exact_match"] == 1.0
+    talks = [talk for talk in ByHeart.seen if len(talk) > 2]
+    asked = {talk[-1]["content"] for talk in talks}
+    ((first, second),) = {tuple(message["content"] for message in talk[:-1] if message["role"] == "user") for talk in talks}
+    assert len(asked) >= 50 and not {first, second} & asked
+    assert {first, second} <= {question.question for question in world.indexed.questions["train"]}
+    assert (known[first].hops, known[second].hops) == (2, 1)
+    answered = [message["content"] for message in talks[0] if message["content"].startswith("<answer>")]
+    assert answered == [render_answer(known[text].answer) for text in (first, second)]
+    assert any(message["role"] == "tool" for message in talks[0])

@@ -102,7 +102,7 @@ def test_documents_become_a_champion_and_changes_go_on_from_it(config: RunConfig
     assert set(planned) == {"sft.steps", "evaluate.limit", "train.steps", "train.checkpoint_steps"}
     assert taught.starts[0].sft.steps == planned["sft.steps"] == 30, "four passes over sixty demonstrations"
     assert planned["train.steps"] >= 2 and 2 * planned["train.checkpoint_steps"] >= planned["train.steps"]
-    assert {"retrieve-then-answer"} == set(first["baselines"]) and {"reader", "untrained", "closed_book"} <= set(first)
+    assert {"retrieve-then-answer"} == set(first["baselines"]) and {"reader", "untrained", "few_shot", "closed_book"} <= set(first)
     champion = open_tracker(config.paths, config.tracking).champion(f"slmsearch-{folder.name}")
     assert champion is not None and champion["version"] == first["training"]["version"]
     shown = render_result(first, config.paths, config.decision)

@@ -30,6 +30,7 @@ from tasks import record
 from tasks.corpus_data import ValidationFailed
 from tasks.nights import nights_dir
 from tasks.promotion import find_champion
+from tasks.runs import LATEST, find_run, load_results
 from tasks.tracking import Tracker, open_tracker
 from tests.flows.fakes import STEPS_TRAINED, FakeTraining, make_config, replace_heavy_parts, write_corpus
 from tests.judge_server import Behaviour, JudgeServer
@@ -157,14 +158,19 @@ def test_a_run_on_real_pages_is_shown_beside_reading_and_remembering(config: Run
         "policies on fewer questions are compared on these"
     )
     assert json.loads((Path(config.paths.mlruns_dir) / "latest-real.json").read_text()) == summary
-    for name in ("untrained", "closed_book", "reader", "start", "sft_continued", "after"):
+    for name in ("untrained", "few_shot", "closed_book", "reader", "start", "sft_continued", "after"):
         assert {"answer/typed_match", "answer/exact_match", "answer/f1", "episode/tool_calls"} <= set(summary[name]), name
         by = summary[name]["by"]
         assert list(by) == ["hops=1", "kind=one_hop", "source=towns"], name
-        assert by["source=towns"]["n"] == summary[name]["n"] == (summary["n"] if name not in ("untrained", "closed_book") else 3), name
+        assert by["source=towns"]["n"] == summary[name]["n"] == (summary["n"] if name not in ("untrained", "few_shot", "closed_book") else 3), name
         assert by["hops=1"]["answer/correct"] == summary[name]["answer/correct"], name
-    for name in ("difference", "difference_sft", "difference_reader"):
+    for name in ("difference", "difference_sft", "difference_reader", "difference_untrained"):
         assert set(summary[name]) == {"mean", "low", "high", "p"}
+    said = "Untrained, without worked examples, answer/typed_match is 0.000 on 3 of these questions, trained 1.000"
+    assert summary["beside_untrained"].startswith(said)
+    assert said in render_result(summary, config.paths, config.decision)
+    tracker = open_tracker(config.paths, config.tracking)
+    assert load_results(tracker, find_run(tracker, LATEST), config.paths).reason == f"{summary['reason']} {summary['beside_untrained']}"
     start = config.paths.training / f"sft-{summary['lineage']['sft_key']}"
     champion = find_champion(config.paths, config.tracking)
     assert champion is not None
@@ -175,8 +181,8 @@ def test_a_run_on_real_pages_is_shown_beside_reading_and_remembering(config: Run
     assert {"train-sft", "train-reader", "evaluate-reader", "compare-reader", "evaluate-base", "evaluate-closed-book"} <= set(runs)
     assert runs["train-reader"][0].data.params["control.seconds"] == "1.5", "as long as GRPO"
     assert runs["train-control"][0].data.params["control.seconds"] == "1.5"
-    policies = {runs[name][0].data.tags["slmsearch.eval_key"] for name in ("evaluate-base", "evaluate-closed-book", "evaluate-reader")}
-    assert len(policies) == 3
+    baselines = ("evaluate-base", "evaluate-few-shot", "evaluate-closed-book", "evaluate-reader")
+    assert len({runs[name][0].data.tags["slmsearch.eval_key"] for name in baselines}) == 4
     first, other = summary["lineage"], train_and_eval(config.changed({"sft.start": "gold", "train.seed": 1}))["lineage"]
     keys = ("sft_key", "reader_key", "control_key", "train_key")
     assert [first[key] == other[key] for key in keys] == [True, True, False, False], "seeds share the start and the reader"

@@ -89,17 +89,24 @@ def learn(session: Session, pages: str, budget: float, model: str | None, live: 
 @click.option("--twins", is_flag=True, help="Also evaluate unanswerable variants and report abstention.")
 @click.option("--withdraw", is_flag=True, help="Also hide or replace the evidence and report changed answers.")
 @click.option("--samples", type=click.IntRange(min=1), help="Also sample this many episodes a question: pass@k, majority@k.")
+@click.option("--shots", type=click.IntRange(min=0), help="Show this many worked examples before each question.")
 def evaluate(
-    session: Session, policy: str | None, split: str | None, limit: int | None, twins: bool, withdraw: bool, samples: int | None
+    session: Session,
+    policy: str | None,
+    split: str | None,
+    limit: int | None,
+    twins: bool,
+    withdraw: bool,
+    samples: int | None,
+    shots: int | None,
 ) -> None:
     """Evaluate one policy, by default the champion."""
     from flows.cli.text import render_evaluation
 
     asked = {"withdrawn": twins or withdraw, "renamed": twins, "replaced": withdraw}
     views = f"[whole, {', '.join(view for view, wanted in asked.items() if wanted)}]" if any(asked.values()) else None
-    session.override(
-        evaluate__policy=policy, evaluate__split=split, evaluate__limit=limit, evaluate__views=views, evaluate__samples=samples
-    )
+    session.override(evaluate__policy=policy, evaluate__split=split, evaluate__limit=limit, evaluate__views=views)
+    session.override(evaluate__samples=samples, evaluate__shots=shots)
     result = session.run("evaluate")
     session.finish(result, render_evaluation(result["policy"], result["key"], session.config.paths, result.get("trust")))
 

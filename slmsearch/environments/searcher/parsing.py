@@ -74,10 +74,11 @@ class ParsedTurn:
         return self.call is None and self.answer is None and self.program is None
 
 
-def parse_turn(text: str, programs: bool = False) -> ParsedTurn:
+def parse_turn(text: str, programs: bool = False, plain: bool = False) -> ParsedTurn:
     """Find the first call, answer or, with `programs`, program in a message; later text is ignored.
 
-    Without `programs`, `<code>` is text like any other. A program without a line of code does not count.
+    Without `programs`, `<code>` is text like any other. A program without a line of code does not count. With `plain`, a message without a
+    tag is an answer as it stands: where no tool can be called, text can mean nothing else.
     """
     said = after_thinking(text)
     first = ParsedTurn()
@@ -88,7 +89,9 @@ def parse_turn(text: str, programs: bool = False) -> ParsedTurn:
     whole = _read_unmarked(said)
     if not whole.malformed:
         return whole
-    return first if first.problem else whole if whole.problem else ParsedTurn(problem=_missing(text, said))
+    if first.problem or whole.problem:
+        return first if first.problem else whole
+    return ParsedTurn(answer=" ".join(said.split())) if plain and said.strip() else ParsedTurn(problem=_missing(text, said))
 
 
 def _elements(text: str, programs: bool) -> Iterator[ParsedTurn]:

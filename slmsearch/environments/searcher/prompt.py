@@ -43,7 +43,7 @@ search_pages and view_sections give lists of pairs, read_section gives text; a c
 
 ANSWER = "Answer with a few words of {}: <answer>your answer</answer>"
 AT_ONCE = {"shown": ANSWER.format("the text"), "nothing": ANSWER.format("what you know")}
-"""System messages of a model that answers at once, by `SearcherConfig.reads`."""
+"""System messages of a model that answers at once, by `SearcherConfig.reads`; its plain text is an answer, too."""
 
 
 def make_prompt(question: str, config: SearcherConfig, shown: str = "") -> list[Message]:
@@ -59,6 +59,6 @@ def make_prompt(question: str, config: SearcherConfig, shown: str = "") -> list[
 
 def describe_searcher(config: SearcherConfig, limits: LimitsConfig) -> dict[str, object]:
     """Return the settings that decide how an episode is played; part of every evaluation and training key."""
-    told = config.key_parts(exclude={"programs"})
+    told = config.key_parts(exclude={"programs"}) | ({"plain": True} if config.reads in AT_ONCE else {})
     allowed = ProgramLimits(**limits.model_dump()).model_dump(mode="json")
     return {**told, "programs": {"prompt": PROGRAM_PROMPT, "limits": allowed}} if config.programs else told

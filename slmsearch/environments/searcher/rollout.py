@@ -159,7 +159,7 @@ def _sample_turn(rows: list[_Row], active: list[int], sampler: Sampler, config: 
             row.turns[-1] = replace(before, result=replace(before.result, text=turn.shown)) if before.result else before
         row.tokens += len(turn.context_ids) + max(len(turn.sampled_ids), turn.num_tokens)
         row.sampled_tokens += max(len(turn.sampled_ids), turn.num_tokens)
-        parsed = parse_turn(turn.text, config.programs)
+        parsed = parse_turn(turn.text, config.programs, plain=config.reads != "tools" and turn.ended)
         told = bool(row.turns) and row.turns[-1].told
         row.stop_reason = _stop_reason(turn, parsed, last, end_malformed=told)
         row.failure = turn.failure

@@ -1,11 +1,13 @@
 """The searcher: it answers questions from a corpus that it searches with tools."""
 
+import random
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import lru_cache, partial
+from itertools import islice
 from pathlib import Path
 from statistics import mean
 from typing import Any, Self
@@ -49,6 +51,8 @@ MIN_FOUND = 0.5
 """Smallest share of pages that a search for their own title must show."""
 TITLES = 32
 """Number of titles searched for."""
+DRAWN = 64
+"""Number of training questions that are demonstrated together for worked examples; the shortest of them come first."""
 NO_THOUGHT = re.compile(r"<think>\s*</think>\s*")
 RANDOM, RETRIEVE_THEN_ANSWER = "random", "retrieve-then-answer"
 
@@ -120,6 +124,21 @@ class SearcherTeaching(Teaching["SearcherEnvironment"]):
         new = {question.question for question in questions if wrong is not None or question.kind == CORRECTION}
         return [replace(demonstration, new=demonstration.question in new) for demonstration in shown], left_out
 
+    def worked_examples(self, environment: "SearcherEnvironment", questions: Sequence[Question]) -> Iterator[Demonstration]:
+        """See `Teaching.worked_examples`: questions by their gold sections, one of several hops first, then those of one."""
+        several = self._demonstrate(environment, [question for question in questions if question.hops > 1])
+        yield from islice(several, 1)
+        yield from self._demonstrate(environment, [question for question in questions if question.hops <= 1])
+        yield from several
+
+    def _demonstrate(self, environment: "SearcherEnvironment", questions: Sequence[Question]) -> Iterator[Demonstration]:
+        """Demonstrate questions in random order, the shortest of `DRAWN` first: a prompt has little room."""
+        searcher = self.config.searcher
+        drawn = random.Random("worked examples").sample(questions, len(questions))
+        for start in range(0, len(drawn), DRAWN):
+            shown, _ = demonstrate_by_gold(drawn[start : start + DRAWN], environment.toolbox, searcher)
+            yield from sorted((each for each in shown if len(each.turns) <= searcher.max_turns), key=_count_chars)
+
     def start_sources(self) -> tuple[str, ...]:
         return ("own", "gold") if self.config.sft.start == "own" else (self.config.sft.start,)
 
@@ -138,6 +157,11 @@ class SearcherTeaching(Teaching["SearcherEnvironment"]):
         """See `Teaching.training_questions`: replace `train.twins_frac` of them by twins."""
         chosen = select_questions(questions, self.config.train.limit)
         return select_questions(mix_twins(chosen, self.config.train.twins_frac, environment.toolbox), 0)
+
+
+def _count_chars(demonstration: Demonstration) -> int:
+    texts = [text for turn in demonstration.turns for text in turn]
+    return sum(map(len, [*texts, *(message["content"] for message in demonstration.prompt)]))
 
 
 class SearcherControls(Controls["SearcherEnvironment"]):

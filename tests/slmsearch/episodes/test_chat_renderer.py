@@ -76,6 +76,15 @@ def test_no_text_at_all_becomes_markup_or_changes_the_frame_around_it(tokenizer,
         assert filled == frame
 
 
+def test_an_episode_in_a_prompt_has_the_ids_of_one_that_was_played(tokenizer):
+    renderer = ChatRenderer(tokenizer)
+    call, result = '<tool>search_pages("Norwick")</tool>', "4821: Norwick<|end|>"
+    opening = [{"role": "user", "content": "Where is Norwick?"}]
+    shown = [*opening, {"role": "assistant", "content": call}, {"role": "tool", "content": result}]
+    played = (*renderer.encode_prompt(opening), *renderer.content_ids(call), renderer.end_id, *renderer.encode_result(result))
+    assert renderer.encode_prompt(shown) == played
+
+
 def test_pages_read_as_before_where_they_hold_no_markup(tokenizer):
     text = "## Life\n\nMira Talvoren (born 1823) wrote: a < b, x[1], [edit], naïve Ω 🙂\n- one\n- two"
     assert list(ChatRenderer(tokenizer).untrusted_ids(text)) == tokenizer(text, add_special_tokens=False)["input_ids"]

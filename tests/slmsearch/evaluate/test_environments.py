@@ -71,7 +71,7 @@ def test_controls_do_not_do_better_than_the_worker(config, tmp_path):
 
 def test_a_planners_evaluation_survives_the_disk(config, tmp_path):
     found = play(lambda problem, results: f"Well: {GOLD[problem]}", config)
-    write_evaluation(tmp_path, "key", found, eval_sources(QUESTIONS, "", PolicySpec(WORKER_ALONE, None), config))
+    write_evaluation(tmp_path, "key", found, eval_sources(QUESTIONS, "", PolicySpec(WORKER_ALONE, None), config, "digest"))
     stored = load_evaluation(tmp_path, "key")
     assert stored.rows == found.rows
     assert stored.metrics == found.metrics
@@ -99,7 +99,7 @@ def test_keys_follow_what_decides_a_plans_worth(config, tmp_path):
 
     def key(**planner):
         changed = config.model_copy(update={"planner": config.planner.model_copy(update=planner)})
-        return eval_key(QUESTIONS, "", spec, changed)
+        return eval_key(QUESTIONS, "", spec, changed, "digest")
 
     same = {key(), key(sft=config.planner.sft.model_copy(update={"epochs": 2}))}
     assert len(same) == 1
@@ -109,9 +109,9 @@ def test_keys_follow_what_decides_a_plans_worth(config, tmp_path):
         key(reward=reward.model_copy(update={"tokens": 0.1})),
         key(max_plan_tokens=99),
         key(system_prompt="Plan."),
-        eval_key(QUESTIONS[1:], "", spec, config),
-        eval_key(QUESTIONS, "", PolicySpec(PLANS_SHUFFLED, None, "a"), config),
-        eval_key(QUESTIONS, "", PolicySpec(PLANS_SHUFFLED, None, "b"), config),
+        eval_key(QUESTIONS[1:], "", spec, config, "digest"),
+        eval_key(QUESTIONS, "", PolicySpec(PLANS_SHUFFLED, None, "a"), config, "digest"),
+        eval_key(QUESTIONS, "", PolicySpec(PLANS_SHUFFLED, None, "b"), config, "digest"),
     }
     assert len(others) == 7 and not others & same
     assert key(worker=worker.model_copy(update={"model": "never asked"})) in same

@@ -180,17 +180,23 @@ def test_select_questions() -> None:
 
 
 def test_the_key_follows_everything_that_decides_the_result() -> None:
-    base = eval_key(QUESTIONS, "index", RETRIEVE, CONFIG)
-    assert base == eval_key(list(QUESTIONS), "index", RETRIEVE, RunConfig(evaluate=EvaluateConfig(batch_size=2, limit=7)))
+    base = eval_key(QUESTIONS, "index", RETRIEVE, CONFIG, "digest")
+    assert base == eval_key(list(QUESTIONS), "index", RETRIEVE, RunConfig(evaluate=EvaluateConfig(batch_size=2, limit=7)), "digest")
     searcher, reward = CONFIG.searcher.model_copy(update={"max_turns": 3}), CONFIG.reward.model_copy(update={"call_cost": 0.5})
     others = [
-        eval_key(QUESTIONS[:4], "index", RETRIEVE, CONFIG),
-        eval_key([*QUESTIONS[:4], Question("q5", "Which prize?", UNKNOWN_ANSWER)], "index", RETRIEVE, CONFIG),
-        eval_key(QUESTIONS, "other", RETRIEVE, CONFIG),
-        eval_key(QUESTIONS, "index", PolicySpec("random", None), CONFIG),
-        eval_key(QUESTIONS, "index", RETRIEVE, CONFIG.model_copy(update={"searcher": searcher})),
-        eval_key(QUESTIONS, "index", RETRIEVE, CONFIG.model_copy(update={"reward": reward})),
-        eval_key(QUESTIONS, "index", RETRIEVE, CONFIG.model_copy(update={"judge": JudgeConfig(kind="ollama")})),
-        eval_key(QUESTIONS, "index", RETRIEVE, CONFIG.model_copy(update={"retrieval": CONFIG.retrieval.model_copy(update={"top_k": 9})})),
+        eval_key(QUESTIONS[:4], "index", RETRIEVE, CONFIG, "digest"),
+        eval_key([*QUESTIONS[:4], Question("q5", "Which prize?", UNKNOWN_ANSWER)], "index", RETRIEVE, CONFIG, "digest"),
+        eval_key(QUESTIONS, "other", RETRIEVE, CONFIG, "digest"),
+        eval_key(QUESTIONS, "index", PolicySpec("random", None), CONFIG, "digest"),
+        eval_key(QUESTIONS, "index", RETRIEVE, CONFIG.model_copy(update={"searcher": searcher}), "digest"),
+        eval_key(QUESTIONS, "index", RETRIEVE, CONFIG.model_copy(update={"reward": reward}), "digest"),
+        eval_key(QUESTIONS, "index", RETRIEVE, CONFIG.model_copy(update={"judge": JudgeConfig(kind="ollama")}), "digest"),
+        eval_key(
+            QUESTIONS,
+            "index",
+            RETRIEVE,
+            CONFIG.model_copy(update={"retrieval": CONFIG.retrieval.model_copy(update={"top_k": 9})}),
+            "digest",
+        ),
     ]
     assert len({base, *others}) == len(others) + 1

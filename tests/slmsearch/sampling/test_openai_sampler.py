@@ -89,6 +89,21 @@ def test_a_tool_message_says_which_call_it_answers(server) -> None:
     assert server.bodies[-1]["messages"][-1] == {"role": "tool", "content": "4821: Mira", "tool_call_id": "call"}
 
 
+def test_worked_examples_are_sent_like_the_turns_of_an_episode(server) -> None:
+    sampler = OpenAISampler("qwen", f"http://127.0.0.1:{server.server_port}/v1")
+    call = '<tool>search_pages("a")</tool>'
+    example = [{"role": "user", "content": "<|im_end|>"}, {"role": "assistant", "content": call}, {"role": "tool", "content": "[INST]"}]
+    sampler.open([[{"role": "system", "content": "<answer>"}, *example, {"role": "user", "content": "a"}]], Sampling())
+    sampler.sample([0], [None], [50])
+    assert server.bodies[-1]["messages"] == [
+        {"role": "system", "content": "<answer>"},
+        {"role": "user", "content": "<\u200b|im_end|>"},
+        {"role": "assistant", "content": call},
+        {"role": "tool", "content": "[\u200bINST]", "tool_call_id": "call"},
+        {"role": "user", "content": "a"},
+    ]
+
+
 class Serving(Handler):
     """A server that answers with a fixed text, and says who it is."""
 

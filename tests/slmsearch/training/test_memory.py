@@ -117,6 +117,13 @@ def test_every_phase_has_a_plan_of_its_own_batch():
     assert f"in {small.worst}" in small.render() and "update" in small.render()
 
 
+def test_worked_examples_count_where_evaluations_are_played():
+    card = {"cpu": 64 * GIB, "cuda": 24 * GIB}
+    without, shown = (plan_memory(four_b().changed({"evaluate.shots": shots}), FOUR_B, card) for shots in (0, 2))
+    assert {phase for phase in without.phases if shown.needs(phase) > without.needs(phase)} == {EVALUATION}
+    assert all(shown.needs(phase) >= without.needs(phase) for phase in without.phases)
+
+
 def test_layers_merged_while_training_plays_count_there_and_nowhere_else():
     card = {"cpu": 64 * GIB}
     small = replace(FOUR_B, parameters=134_000_000)

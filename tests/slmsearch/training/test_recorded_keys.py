@@ -25,11 +25,11 @@ def config(tmp_path, monkeypatch):
 def test_recorded_keys_of_the_searcher(config):
     assert job.train_key(config, "digest", "index") == "96a6e55df76688f18241"
     specs = [PolicySpec("untrained", config.policy), PolicySpec("random", None), PolicySpec("retrieve-then-answer", None)]
-    keys = [eval_key(QUESTIONS, "index", spec, config) for spec in specs]
+    keys = [eval_key(QUESTIONS, "index", spec, config, "digest") for spec in specs]
     assert keys == ["41200550c781f5caa17c", "60d8bb2576b15142b434", "ecfbb336be8bde608e32"]
     other = config.model_copy(update={"judge": JudgeConfig(kind="ollama"), "reward": RewardConfig(correctness="f1")})
     assert job.train_key(other, "digest", "index") == "4e3198d38661c49fa43e"
-    assert eval_key(QUESTIONS, "index", specs[0], other) == "cf23e196dc119188b2f5"
+    assert eval_key(QUESTIONS, "index", specs[0], other, "digest") == "cf23e196dc119188b2f5"
 
 
 def test_what_a_search_says_is_part_of_the_keys(config):

@@ -7,13 +7,16 @@ from hypothesis import strategies as st
 from slmsearch.environments.searcher.parsing import (
     NOTHING,
     PROGRAM_STOP,
+    THINKING,
     TOOL_STOPS,
+    UNTAGGED,
     ParsedTurn,
     parse_turn,
     render_answer,
     render_call,
 )
 from slmsearch.episodes.episode import ToolCall
+from slmsearch.episodes.thinking import after_thinking
 
 CASES = {
     '<tool>search_pages("Mira Talvoren")</tool>': ParsedTurn(call=ToolCall("search_pages", "Mira Talvoren")),
@@ -205,3 +208,30 @@ def test_with_programs_no_text_raises_and_one_thing_counts(text):
 def test_programs_are_off_unless_asked_for(text):
     assert parse_turn(text).program is None
     assert parse_turn(text) == parse_turn(text, programs=False)
+
+
+_TEXTS = st.one_of(st.text(), st.lists(st.one_of(_FRAGMENTS, _MORE, st.text(max_size=4)), max_size=12).map("".join))
+
+
+@given(_TEXTS, st.booleans())
+def test_plain_text_is_an_answer_only_where_asked_for_and_where_nothing_else_counts(text, programs):
+    usual, plain = parse_turn(text, programs), parse_turn(text, programs, plain=True)
+    if plain == usual:
+        assert usual.problem not in (NOTHING, UNTAGGED), "a message without a tag is an answer"
+    else:
+        assert usual.problem in (NOTHING, UNTAGGED, THINKING)
+        assert plain == ParsedTurn(answer=" ".join(after_thinking(text).split()))
+        assert plain.answer
+
+
+@given(st.text(alphabet=st.characters(exclude_characters="<[{`(")), st.text(alphabet=st.characters(exclude_characters="<")))
+def test_a_plain_answer_stands_without_thinking_and_spare_space(text, thought):
+    answer = " ".join(text.split())
+    for said in (text, f"<think>{thought}</think>{text}", f" \n{text}\t"):
+        assert parse_turn(said, plain=True).answer == (answer or None)
+    assert parse_turn(f"{text}<answer>1944</answer>", plain=True).answer == "1944"
+
+
+@pytest.mark.parametrize("text", ["", " \n", "<think>1944", "<think>1944</think>", "<answer>1944", "<tool>1944</tool>"])
+def test_an_empty_message_and_a_broken_tag_stay_malformed(text):
+    assert parse_turn(text, plain=True).malformed

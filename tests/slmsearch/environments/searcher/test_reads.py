@@ -8,6 +8,7 @@ from slmsearch.environments.searcher.demonstrations import demonstrate_reader
 from slmsearch.environments.searcher.prompt import AT_ONCE, describe_searcher, make_prompt
 from slmsearch.environments.searcher.rollout import play_episodes
 from slmsearch.environments.searcher.tools import Toolbox
+from slmsearch.episodes.episode import StopReason
 from slmsearch.episodes.sampler import Sampling
 from slmsearch.episodes.scripted import ScriptedSampler
 from slmsearch.retrieval.hits import Hit
@@ -63,10 +64,32 @@ def test_who_answers_at_once_has_no_second_turn(reads):
     assert (episode.answer, len(episode.turns)) == (None, 1)
 
 
+@pytest.mark.parametrize("reads", ["shown", "nothing"])
+def test_who_answers_at_once_may_answer_in_plain_text(reads):
+    for text in ("1823", "<think>Mira? 1799.</think>\n 1823 ", "<answer>1823</answer>"):
+        _, episode = play(reads, lambda question, results, text=text: text)
+        assert (episode.answer, episode.stop_reason, len(episode.turns)) == ("1823", StopReason.ANSWERED, 1)
+    _, empty = play(reads, lambda question, results: "  ")
+    assert (empty.answer, empty.stop_reason) == (None, StopReason.MALFORMED)
+    cut = SearcherConfig(reads=reads, max_episode_tokens=16)
+    (episode,) = play_episodes([QUESTION], ScriptedSampler(lambda *_: "It was in the year 1823."), make_toolbox(), cut, Sampling())
+    assert (episode.answer, episode.stop_reason) == (None, StopReason.MAX_TOKENS), "a message that was cut off is none"
+
+
+def test_who_can_call_a_tool_answers_with_tags_alone():
+    (episode,) = play_episodes([QUESTION], ScriptedSampler(lambda *_: "1823"), make_toolbox(), SearcherConfig(), Sampling())
+    assert (episode.answer, episode.stop_reason) == (None, StopReason.MALFORMED)
+
+
 def test_who_reads_without_a_search_has_a_prompt_and_keys_of_its_own():
     assert make_prompt("Who?", SearcherConfig()) == make_prompt("Who?", SearcherConfig(reads="tools"))
     assert describe_searcher(SearcherConfig(), ProgramLimits())["reads"] == "tools"
     assert describe_searcher(SearcherConfig(reads="shown"), ProgramLimits())["reads"] == "shown"
+    assert {reads: describe_searcher(SearcherConfig(reads=reads), ProgramLimits()).get("plain") for reads in ("tools", *AT_ONCE)} == {
+        "tools": None,
+        "shown": True,
+        "nothing": True,
+    }, "evaluations from when plain text was malformed are not found again"
     assert [message["role"] for message in make_prompt("Who?", SearcherConfig(reads="shown", system_prompt=""))] == ["user"]
 
 
