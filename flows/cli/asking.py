@@ -22,7 +22,7 @@ from slmsearch.episodes.sampler import Sampling
 from slmsearch.errors import GenerationError
 from slmsearch.evaluate.policies import PolicySpec
 from slmsearch.evaluate.run import make_policy_sampler
-from slmsearch.foreign import one_line
+from slmsearch.foreign import one_line, visible
 from slmsearch.judge import ExactJudge
 from tasks.progress import Progress
 
@@ -88,6 +88,9 @@ def render_turn(turn: Turn, library: Library) -> str:
         head = f"> program of {len(turn.program.splitlines())} lines"
     elif turn.call is not None:
         head = f'> {turn.call.name}("{one_line(turn.call.argument)}")'
+    elif turn.quotation is not None:
+        lines = "lines {}-{} of ".format(*turn.quotation.lines) if turn.quotation.lines else ""
+        return f"> answer: {lines}{one_line(turn.quotation.section_id)}"
     elif turn.answer is not None:
         return f"> answer: {one_line(turn.answer)}"
     else:
@@ -110,10 +113,11 @@ def _render_result(made: CallMade, library: Library) -> str:
 
 
 def render_end(episode: Episode, library: Library) -> str:
-    """Render answer and sources."""
-    answer = one_line(episode.answer) if episode.answer is not None else ENDS.get(episode.stop_reason, str(episode.stop_reason))
-    lines = [f"answer   {answer}"]
+    """Render answer and sources; a quoted answer keeps its lines."""
+    answer = visible(episode.answer) if episode.answer is not None else ENDS.get(episode.stop_reason, str(episode.stop_reason))
+    lines = ["answer   " + answer.replace("\n", "\n" + " " * 9)]
     for number, source in enumerate(find_sources(episode, library)):
         place = source.title if source.heading == source.title else f"{source.title}, {source.heading}"
-        lines.append(f"{'' if number else 'sources':<8} {one_line(place)}  ({one_line(source.section_id)})")
+        mark = ", quoted" if source.quoted else ""
+        lines.append(f"{'' if number else 'sources':<8} {one_line(place)}  ({one_line(source.section_id)}{mark})")
     return "\n".join(lines if len(lines) > 1 else [*lines, "sources  none was read"])

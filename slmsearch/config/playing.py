@@ -135,7 +135,8 @@ class RewardConfig(ConfigSection):
     """Behaviour that is rewarded. `task`: a right answer. Two controls: `format_only` rewards any well-formed answer, `random` pays a
     random value."""
     correctness: Literal["verdict", "f1"] = "verdict"
-    """Correctness of an answer: the judge's yes or no (`verdict`), or token F1 with the best alias (`f1`)."""
+    """Correctness of an answer: the judge's yes or no (`verdict`), or token F1 with the best alias (`f1`). A question whose right answer is
+    a passage (more than ten words) is paid by token F1 in both."""
     call_cost: float = Field(default=0.02, ge=0)
     """Cost of each tool call, as a fraction of a right answer. Wrong answers pay nothing: else the cheapest way to be wrong would be not to
     search."""

@@ -13,6 +13,8 @@ UNANSWERABLE = "unanswerable"
 """Kind of an unanswerable question."""
 CLOSED = ("yes", "no")
 """Answers that no text states."""
+MAX_SPAN_WORDS = 10
+"""Number of words of the longest span; a longer answer is a passage."""
 WORD = re.compile(rf"[{GLUED}][{MARKS}]*|[^\W{GLUED}](?:[^\W{GLUED}]|[{MARKS}])*")
 """Pattern of a word; in scripts without spaces each character is a word."""
 _ASCII_WORD = re.compile(r"\w+")
@@ -68,6 +70,11 @@ class Question:
 
 FIELDS = tuple(name for name in Question.__slots__ if name not in ("source", "view"))
 """Fields of every stored question; `source` is stored only if set."""
+
+
+def is_passage(answer: str) -> bool:
+    """Return True if an answer is a passage, such as steps or an explanation; part of it is then partly right."""
+    return len(answer.split()) > MAX_SPAN_WORDS
 
 
 def holds_answer(text: str, answer: str) -> bool:

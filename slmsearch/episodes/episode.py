@@ -37,6 +37,15 @@ class ToolCall:
 
 
 @dataclass(frozen=True, slots=True)
+class Quotation:
+    """An answer that is a section of the corpus, or some of its lines."""
+
+    section_id: str
+    lines: tuple[int, int] | None = None
+    """First and last line, counted from 1; None: the whole section. `environments/searcher/quoting.py` defines which lines count."""
+
+
+@dataclass(frozen=True, slots=True)
 class ToolResult:
     """Result of a call."""
 
@@ -79,6 +88,8 @@ class Turn:
     """Log-probability of each sampled id under the sampled distribution, temperature included; may be empty."""
     program: str | None = None
     """Python that the policy wrote instead of a call."""
+    quotation: Quotation | None = None
+    """Part of the corpus that the policy answered with; `answer` is its text."""
 
     @property
     def told(self) -> bool:
@@ -117,6 +128,11 @@ class Episode:
     def answer(self) -> str | None:
         """The answer given, or None."""
         return self.turns[-1].answer if self.turns else None
+
+    @property
+    def quotation(self) -> Quotation | None:
+        """The part of the corpus that the answer quotes, or None."""
+        return self.turns[-1].quotation if self.turns else None
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:

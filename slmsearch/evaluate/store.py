@@ -105,8 +105,9 @@ def episode_to_dict(episode: Episode) -> dict[str, object]:
     values = asdict(episode)
     for turn in values["turns"]:
         del turn["sampled_logprobs"]
-        if turn["program"] is None:  # the key is left out, as in older files
-            del turn["program"]
+        for name in ("program", "quotation"):  # the keys are left out, as in older files
+            if turn[name] is None:
+                del turn[name]
         for name in ("made", "tokens"):  # likewise: only programs and planners have these
             if turn["result"] is not None and not turn["result"][name]:
                 del turn["result"][name]

@@ -1,7 +1,8 @@
 """Verdicts, the interfaces of judges, and the judge without a model.
 
-That judge uses typed match over aliases: `judge/typed.py` defines equality. SQuAD's exact match and token F1, and ROUGE-L for long answers,
-allow comparison with published figures; SQuAD's normalisation also defines abstention.
+That judge uses typed match over aliases: `judge/typed.py` defines equality, and token F1 decides where the right answer is a passage.
+SQuAD's exact match and token F1, and ROUGE-L for passages, allow comparison with published figures; SQuAD's normalisation also defines
+abstention.
 
 Language models as judges are in `judge/llm.py`, search metrics in `evaluate/metrics.py`.
 
@@ -21,15 +22,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
-from slmsearch.corpus.questions import UNKNOWN_ANSWER, Question, word_line
+from slmsearch.corpus.questions import UNKNOWN_ANSWER, Question, is_passage, word_line
 from slmsearch.judge.typed import readings
 
-RULES_VERSION = 1
+RULES_VERSION = 2
 """Version of the rules, part of the keys of evaluations, trainings and qualifications; raise it if a rule may judge an answer
 differently."""
 
-LONG_ANSWER = 10
-"""Number of words above which a gold answer is long, so that hardly any answer equals it."""
+PASSAGE_F1 = 0.5
+"""Token F1 from which an answer states a passage. A third of its words alone reaches it, and so do all of its words in a text three times
+as long; a span of five words of a passage of fifty reaches 0.18."""
+
 SEEN = "; seen: "
 """Separator between the reason why a reply is no verdict and its text."""
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
@@ -80,7 +83,8 @@ def typed_match(said: str | None, golds: Iterable[str]) -> bool:
     """Return True if an answer states the same value or text as one of the right answers.
 
     Sign, decimal point, operator and unit count, and so do the marks of code and names ("C++" is not "C#"); other ways to write the same
-    value are right (`judge/typed.py`). If the right answer is `UNKNOWN_ANSWER`, every abstention is right.
+    value are right (`judge/typed.py`). A right answer that is a passage is stated from a token F1 of `PASSAGE_F1`. If the right answer is
+    `UNKNOWN_ANSWER`, every abstention is right.
     """
     if said is None or not said.strip():
         return False
@@ -88,7 +92,11 @@ def typed_match(said: str | None, golds: Iterable[str]) -> bool:
     if is_abstention(said) and is_unanswerable(golds):
         return True
     stated = readings(said)
-    return any(not stated.isdisjoint(readings(gold)) for gold in golds)
+    return any(not stated.isdisjoint(readings(gold)) or _states_passage(said, gold) for gold in golds)
+
+
+def _states_passage(said: str, gold: str) -> bool:
+    return is_passage(gold) and _token_f1(said, gold) >= PASSAGE_F1
 
 
 def f1(prediction: str | None, answers: Iterable[str]) -> float:
@@ -113,13 +121,13 @@ def _token_f1(prediction: str, answer: str) -> float:
 def rouge_l(prediction: str | None, answers: Sequence[str]) -> float | None:
     """Return ROUGE-L with the best right answer, from 0 to 1: the F1 of the longest common subsequence of words.
 
-    None where the gold answer, the first one, has at most `LONG_ANSWER` words.
+    None where the gold answer, the first one, is no passage.
     """
     golds = [words for answer in answers if (words := word_line(answer).split())]
-    if not answers or len(word_line(answers[0]).split()) <= LONG_ANSWER:
+    if not answers or not is_passage(answers[0]):
         return None
     said = word_line(prediction or "").split()
-    return max(2 * _common_length(said, gold) / (len(said) + len(gold)) for gold in golds)
+    return max((2 * _common_length(said, gold) / (len(said) + len(gold)) for gold in golds), default=0.0)
 
 
 def _common_length(first: Sequence[str], second: Sequence[str]) -> int:

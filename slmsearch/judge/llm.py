@@ -1,8 +1,9 @@
 """Judge by a language model, asked only if the rules cannot decide.
 
-The rules are: typed match; an empty answer, an abstention, and any answer to an unanswerable question are wrong without one. For other
-answers the cache is read first; new ones are sent concurrently at temperature 0. After an outage the judge retries with exponential backoff
-and full jitter; a reply without a verdict is not retried, since it would be the same. A remaining failure is a verdict without `correct`.
+The rules are: typed match; an empty answer, an abstention, and any other answer to an unanswerable question or to one whose right answer is
+a passage are wrong without one. For other answers the cache is read first; new ones are sent concurrently at temperature 0. After an
+outage the judge retries with exponential backoff and full jitter; a reply without a verdict is not retried, since it would be the same. A
+remaining failure is a verdict without `correct`.
 """
 
 import json
@@ -24,7 +25,7 @@ from tenacity import (
 )
 
 from slmsearch.config import JudgeConfig
-from slmsearch.corpus.questions import Question
+from slmsearch.corpus.questions import Question, is_passage
 from slmsearch.errors import JudgeError
 from slmsearch.judge.cache import FILE, StoredVerdict, VerdictCache
 from slmsearch.judge.clients import JudgeClient, make_client
@@ -200,7 +201,7 @@ def judge_by_rule(question: Question, answer: str | None) -> Verdict | None:
     """Decide without a model; None if one must be asked."""
     if typed_match(answer, question.answers):
         return Verdict(True)
-    if answer is None or not answer.strip() or is_abstention(answer) or is_unanswerable(question.answers):
+    if answer is None or not answer.strip() or is_abstention(answer) or is_unanswerable(question.answers) or is_passage(question.answer):
         return Verdict(False)
     return None
 

@@ -28,7 +28,7 @@ TRAINING_VERSION = 9
 START_VERSION = 6
 """Part of the key of every supervised start; raise it likewise."""
 
-CONTROL_VERSION = 8
+CONTROL_VERSION = 9
 """Part of the key of every control; raise it likewise."""
 
 PACKAGES = ("torch", "transformers", "trl", "peft")

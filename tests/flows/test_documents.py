@@ -91,13 +91,35 @@ def test_ask_shows_turns_answer_and_sources(invoke: Invoke, folder: Path) -> Non
     code, out, _ = invoke(*arguments, "--json")
     result = json.loads(out)
     assert (result["answer"], result["stop_reason"], result["policy"]) == ("1501", "answered", "retrieve-then-answer")
-    assert result["sources"][0] == {"page_id": "brixa", "title": "Brixa", "section_id": "brixa:history", "heading": "History"}
+    assert result["sources"][0] == {
+        "page_id": "brixa",
+        "title": "Brixa",
+        "section_id": "brixa:history",
+        "heading": "History",
+        "quoted": False,
+    }
     assert result["turns"][0]["calls"][0]["name"] == "search_pages"
 
 
 def scripted(monkeypatch: pytest.MonkeyPatch, *texts: str) -> None:
     sampler = ScriptedSampler(lambda question, results: texts[min(len(results), len(texts) - 1)])
     monkeypatch.setattr(asking, "make_policy_sampler", lambda *_: sampler)
+
+
+def test_ask_shows_a_passage_with_its_lines_and_names_its_section(invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mill.md").write_text(
+        "# Mill\n\nA mill.\n\n## Wheel\n\nTake care.\n\n1. Open the box.\n   - slowly\n2. Close \x1b[31mit.\n"
+    )
+    scripted(monkeypatch, '<tool>read_section("mill:wheel")</tool>', '<answer section="mill:wheel" lines="2-4"></answer>')
+    arguments = ("ask", "How do I close it?", "--policy", "untrained", "--corpus.pages", str(tmp_path))
+    code, out, err = invoke(*arguments)
+    assert code == 0, err
+    assert "> answer: lines 2-4 of mill:wheel\n" in err
+    assert "\nanswer   1. Open the box.\n            - slowly\n         2. Close " in out and "\x1b" not in out + err
+    assert "sources  Mill, Wheel  (mill:wheel, quoted)" in out
+    result = json.loads(invoke(*arguments, "--json")[1])
+    assert result["answer"].startswith("1. Open the box.\n   - slowly\n2. Close ")
+    assert [(source["section_id"], source["quoted"]) for source in result["sources"]] == [("mill:wheel", True)]
 
 
 def test_ask_without_an_answer_is_exit_1_and_escapes_what_was_written(

@@ -6,11 +6,12 @@ states the answer it mostly invents one. A model trained on the noisy reader has
 reinforcement learning can.
 
 Any corpus whose questions name the sections that answer them can be demonstrated, too (`demonstrate_gold`): the demonstrator searches
-for the question, reads the gold section and answers, through the tools and the index that the policy will use. It writes only text that a
-policy could have known: a page that a search showed, a section that a hint or a list of sections showed. If the question's own words do not
-find the page, it searches again with the question's names, its quotation or its rarer words; if no search names the section, it looks
-at the page's list. It does not read again what a search showed with its text (`searcher.shows`). Questions that it cannot play in
-this way are left out and counted.
+for the question, reads the gold section and answers, through the tools and the index that the policy will use. It answers a question with
+lines of the gold section if the gold answer is a passage of it, any other with a span: so the policy learns from the question which it
+asks for. It writes only text that a policy could have known: a page that a search showed, a section that a hint or a list of sections
+showed. If the question's own words do not find the page, it searches again with the question's names, its quotation or its rarer words; if
+no search names the section, it looks at the page's list. It does not read again what a search showed with its text (`searcher.shows`).
+Questions that it cannot play in this way are left out and counted.
 """
 
 import random
@@ -26,10 +27,11 @@ from slmsearch.config import SearcherConfig, SftConfig, WorldConfig
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.pages import Section
 from slmsearch.corpus.paragraphs import plain_title
-from slmsearch.corpus.questions import UNKNOWN_ANSWER, Question, content_words, holds_answer
+from slmsearch.corpus.questions import MAX_SPAN_WORDS, UNKNOWN_ANSWER, Question, content_words, holds_answer, is_passage
 from slmsearch.corpus.view import View
 from slmsearch.corpus.world import generate_world
-from slmsearch.environments.searcher.parsing import render_answer, render_call
+from slmsearch.environments.searcher.parsing import render_answer, render_call, render_quotation
+from slmsearch.environments.searcher.quoting import find_quotation
 from slmsearch.environments.searcher.rollout import open_prompts
 from slmsearch.environments.searcher.tools import ABSENT, READ, SEARCH, VIEW, Toolbox
 from slmsearch.environments.searcher.twins import UNKNOWABLE, mix_twins
@@ -253,7 +255,14 @@ def _play(question: Question, query: str, toolbox: Toolbox) -> Play:
     searched = yield from _read_gold(question, searched, turns, toolbox)
     if question.kind in UNKNOWABLE:
         yield from _look_for_the_rest(question, searched, turns, toolbox)
-    return Demonstration(question.question, (*turns, (render_answer(question.answer), "")))
+    return Demonstration(question.question, (*turns, (_write_answer(question, toolbox.library), "")))
+
+
+def _write_answer(question: Question, library: Library) -> str:
+    """Write the answer: the lines of a gold section that hold it if it is a passage, else the answer itself."""
+    sections = [section for section_id in question.section_ids if (section := library.section(section_id))]
+    quotation = find_quotation(sections, question.answer) if is_passage(question.answer) else None
+    return render_quotation(quotation) if quotation else render_answer(question.answer)
 
 
 def _read_gold(question: Question, searched: ToolResult, turns: Turns, toolbox: Toolbox) -> Asking[ToolResult]:
@@ -345,4 +354,6 @@ def _lists(section_id: str, result: ToolResult) -> bool:
 
 
 def _holds_answer(question: Question, result: ToolResult) -> bool:
-    return any(answer.lower() in result.text.lower() for answer in question.answers)
+    """Return whether a part of a section shows the end of an answer; a passage may begin in the part before."""
+    shown = " ".join(result.text.lower().split())
+    return any(" ".join(answer.lower().split()[-MAX_SPAN_WORDS:]) in shown for answer in question.answers)

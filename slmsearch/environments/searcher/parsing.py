@@ -1,7 +1,7 @@
-"""Parser of one assistant message into a call, a program or an answer.
+"""Parser of one assistant message into a call, a program or an answer, which may be a quotation.
 
 Arguments are string literals that are parsed, never evaluated; this module only finds a program, and only the sandbox reads it. The parser
-never raises: a message with none of the three is malformed, and `problem` describes the fault in one line. Calls with a certain meaning are
+never raises: a message with none of these is malformed, and `problem` describes the fault in one line. Calls with a certain meaning are
 accepted in other notations: other quotes or none, and the formats that chat templates teach models: JSON (Qwen, Llama, in a fence, too),
 XML (Qwen3-Coder, Qwen3.5), a list of Python's (LFM2, Llama) and `<|python_tag|>` (Llama). Text in `<think>` is never read.
 """
@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from slmsearch.episodes.episode import ToolCall
+from slmsearch.episodes.episode import Quotation, ToolCall
 from slmsearch.episodes.thinking import THINK, THOUGHT, after_thinking
 
 _STRING = r"\"(?P<double>(?:[^\"\\]|\\.)*)\"|'(?P<single>(?:[^'\\]|\\.)*)'"
@@ -23,8 +23,11 @@ _KEYWORD = re.compile(rf"\A[A-Za-z_]\w*\s*[=:]\s*(?=[{_QUOTES}])")
 _SEVERAL = re.compile(rf"[{_QUOTES}]\s*,|,\s*[A-Za-z_]\w*\s*=|[{_QUOTES}]\s*\)\s*[,;]")
 _OPENING = re.compile(
     r"<(?P<tag>tool|answer|code|tool_call)>|(?P<fence>```(?:json|tool_call)?[ \t]*\r?\n)|(?P<xml>(?=<function=))"
-    r"|<\|(?P<special>python_tag|tool_call_start)\|>"
+    r"|<\|(?P<special>python_tag|tool_call_start)\|>|<answer(?P<quotes>(?=\s+(?:section|line)))"
 )
+_ATTRIBUTE = re.compile(rf"\s*(?P<key>section|line)(?:s|_id)?\s*=\s*(?:{_STRING}|(?P<bare>[^\s\"'<>]+?)(?=\s|/?>))", re.DOTALL)
+_LINES = re.compile(r"\s*(\d{1,6})(?:\s*[-\u2013\u2014]\s*(\d{1,6}))?\s*")
+_TAG_END = re.compile(r"\s*/?>")
 _XML = re.compile(
     r"\s*<function=(?P<name>[A-Za-z_]\w*)>\s*<parameter=[A-Za-z_]\w*>(?P<value>(?:(?!</?(?:parameter|function|tool_call)\b).)*)"
     r"</parameter>\s*</function>\s*",
@@ -55,23 +58,26 @@ BAD_QUOTES = "the argument is not one string in double quotes"
 BAD_JSON = 'this is no call: between <tool_call> and </tool_call> stands {"name": "search_pages", "arguments": {"query": "text"}}'
 BAD_XML = "this is no call: <function=search_pages> holds one <parameter=query>text</parameter>, and ends in </function>"
 NO_PROGRAM = "the program is empty"
+BAD_QUOTATION = 'an answer that quotes is <answer section="section_id"></answer> or <answer section="section_id" lines="3-7"></answer>'
 THINKING = "<think> is not closed, and nothing in it counts: end it with </think>, then " + NOTHING
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedTurn:
-    """The content of a message; malformed if it is neither call nor answer nor program."""
+    """The content of a message; malformed if it is neither call nor answer nor program nor quotation."""
 
     call: ToolCall | None = None
     answer: str | None = None
     program: str | None = None
+    quotation: Quotation | None = None
+    """Answer that is a part of the corpus, as the policy names it."""
     problem: str = ""
     """Fault of a malformed message, in one line; it repeats nothing of the message."""
 
     @property
     def malformed(self) -> bool:
         """True if the text held neither a call nor a program nor an answer."""
-        return self.call is None and self.answer is None and self.program is None
+        return self.call is None and self.answer is None and self.program is None and self.quotation is None
 
 
 def parse_turn(text: str, programs: bool = False, plain: bool = False) -> ParsedTurn:
@@ -124,8 +130,10 @@ def _elements(text: str, programs: bool) -> Iterator[ParsedTurn]:
 
 
 def _native_elements(text: str, opening: re.Match[str]) -> Iterator[ParsedTurn]:
-    """Read the text after a mark that is not one of our tags; a fence that holds no call is text like any other."""
-    if opening["xml"] is not None:
+    """Read the text after a mark that is not one of our plain tags; a fence that holds no call is text like any other."""
+    if opening["quotes"] is not None:
+        yield _read_quotation(text, opening.end())
+    elif opening["xml"] is not None:
         call = _xml_call(_XML.match(text, opening.start()))
         yield ParsedTurn(call=call, problem="" if call else BAD_XML)
     elif opening["fence"]:
@@ -149,6 +157,19 @@ def _read_unmarked(said: str) -> ParsedTurn:
 def _strict_call(found: re.Match[str]) -> ToolCall:
     literal = found["double"] if found["double"] is not None else found["single"]
     return ToolCall(found["name"], _unescape(literal).strip())
+
+
+def _read_quotation(text: str, start: int) -> ParsedTurn:
+    """Read the attributes of an answer that quotes; a text inside of it does not count, and it needs no closing tag."""
+    given: dict[str, str] = {}
+    while found := _ATTRIBUTE.match(text, start):
+        literal = found["double"] if found["double"] is not None else found["single"]
+        given.setdefault(found["key"], found["bare"].strip(_QUOTES) if literal is None else _unescape(literal).strip())
+        start = found.end()
+    lines = _LINES.fullmatch(given.get("line", ""))
+    if not given.get("section") or ("line" in given and lines is None) or not _TAG_END.match(text, start):
+        return ParsedTurn(problem=BAD_QUOTATION)
+    return ParsedTurn(quotation=Quotation(given["section"], (int(lines[1]), int(lines[2] or lines[1])) if lines else None))
 
 
 def _xml_call(found: re.Match[str] | None) -> ToolCall | None:
@@ -209,15 +230,24 @@ def _missing(text: str, said: str) -> str:
 
 def render_call(call: ToolCall) -> str:
     """Write a call as the policy writes it; `parse_turn` reads it back."""
-    literal = call.argument.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t").replace("\r", "\\r")
-    # A closing tag in the argument would end the turn, and thinking tags mean something, too.
-    literal = literal.replace("</", "<\\/").replace(THINK, THINK.replace("i", "\\i"))
-    return f'<tool>{call.name}("{literal}")</tool>'
+    return f'<tool>{call.name}("{_escape(call.argument)}")</tool>'
 
 
 def render_answer(answer: str) -> str:
     """Write an answer as the policy writes it."""
     return f"<answer>{answer}</answer>"
+
+
+def render_quotation(quotation: Quotation) -> str:
+    """Write an answer that quotes as the policy writes it; `parse_turn` reads it back."""
+    lines = ' lines="{}-{}"'.format(*quotation.lines) if quotation.lines else ""
+    return f'<answer section="{_escape(quotation.section_id)}"{lines}></answer>'
+
+
+def _escape(text: str) -> str:
+    literal = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t").replace("\r", "\\r")
+    # A closing tag in the text would end the turn, and thinking tags mean something, too.
+    return literal.replace("</", "<\\/").replace(THINK, THINK.replace("i", "\\i"))
 
 
 def _unescape(literal: str) -> str:

@@ -7,7 +7,7 @@ from slmsearch.config import LimitsConfig, ProgramLimits, SearcherConfig
 from slmsearch.corpus.questions import UNKNOWN_ANSWER
 from slmsearch.episodes.sampler import Message
 
-PROMPT_VERSION = 1
+PROMPT_VERSION = 2
 """Part of every evaluation and training key; raise it when the text below changes."""
 
 SYSTEM_PROMPT = f"""You answer questions from a corpus of pages that you search with three tools.
@@ -17,6 +17,8 @@ Write exactly one call or answer per message:
 <tool>view_sections("page_id")</tool> lists a page's sections as `section_id: heading`
 <tool>read_section("section_id")</tool> shows a section's text
 <answer>your answer</answer> ends the dialogue
+<answer section="section_id" lines="3-7"></answer> ends it with steps or an explanation: lines of a section that you read, counted below \
+its heading without blank ones; leave lines out for all of them
 
 Read before you answer; some questions need facts from two pages. Answer with the bare fact, as short as the text gives it.
 If the pages do not hold the answer, write <answer>{UNKNOWN_ANSWER}</answer>."""

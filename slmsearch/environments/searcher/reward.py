@@ -3,6 +3,8 @@
 Pure: the same episode, question, verdict, weights and draw give the same reward. Metrics that are only recorded and never trained on
 are in `evaluate/metrics.py`.
 
+A right answer that is a passage is paid by token F1: part of it is partly right, and too much of it costs precision.
+
 The price of tool calls and tokens is gated by correctness: it lowers the reward of a right answer and leaves wrong ones unchanged. An
 added price teaches a model that is mostly wrong to answer without searching.
 
@@ -11,7 +13,7 @@ improves, the gain does not come from correctness.
 """
 
 from slmsearch.config import RewardConfig
-from slmsearch.corpus.questions import Question
+from slmsearch.corpus.questions import Question, is_passage
 from slmsearch.environments.searcher.evidence import gather_evidence
 from slmsearch.episodes.episode import Episode, StopReason
 from slmsearch.episodes.reward import Reward
@@ -46,7 +48,7 @@ def score_episode(episode: Episode, question: Question, correct: bool, config: R
 
 def _task_parts(episode: Episode, question: Question, correct: bool, config: RewardConfig) -> dict[str, float]:
     """Compute the parts that depend on the answer and the evidence."""
-    paid = _overlap(episode.answer, question.answers) if config.correctness == "f1" else float(correct)
+    paid = _pay(episode.answer, question, correct, config)
     # Capped, so that a right answer never earns less than a wrong one, at any number of calls and tokens.
     call_frac = min(config.call_cost * len(episode.calls), 1.0)
     evidence = gather_evidence(question, episode)
@@ -56,6 +58,12 @@ def _task_parts(episode: Episode, question: Question, correct: bool, config: Rew
         "evidence_read": config.evidence_read * evidence.read_frac,
         "abstained": config.abstained if is_abstention(episode.answer) and not correct else 0.0,
     }
+
+
+def _pay(answer: str | None, question: Question, correct: bool, config: RewardConfig) -> float:
+    if is_passage(question.answer):
+        return f1(answer, question.answers)
+    return _overlap(answer, question.answers) if config.correctness == "f1" else float(correct)
 
 
 def _overlap(answer: str | None, golds: tuple[str, ...]) -> float:

@@ -15,6 +15,7 @@ from typing import TypeAlias
 
 from slmsearch.config import SearcherConfig
 from slmsearch.corpus.questions import Question
+from slmsearch.environments.searcher.evidence import read_sections
 from slmsearch.environments.searcher.parsing import CUT_OFF, PROGRAM_STOP, TOOL_STOPS, ParsedTurn, parse_turn
 from slmsearch.environments.searcher.prompt import make_prompt
 from slmsearch.environments.searcher.tools import Toolbox
@@ -109,7 +110,7 @@ def _play_part(
         active = [i for i in part if rows[i].stop_reason is None]
         if not active:
             return
-        yield partial(_serve, _sample_turn(rows, active, sampler, config, last=number == most), toolbox)
+        yield partial(_serve, _sample_turn(rows, active, sampler, toolbox, config, last=number == most), toolbox)
         elapsed = time.perf_counter() - started
         for i in active:
             rows[i].seconds = elapsed
@@ -146,7 +147,9 @@ def open_prompts(questions: Sequence[Question], toolbox: Toolbox, config: Search
     return [make_prompt(text, config, found) for text, found in zip(texts, shown, strict=True)]
 
 
-def _sample_turn(rows: list[_Row], active: list[int], sampler: Sampler, config: SearcherConfig, last: bool) -> list[_Waiting]:
+def _sample_turn(
+    rows: list[_Row], active: list[int], sampler: Sampler, toolbox: Toolbox, config: SearcherConfig, last: bool
+) -> list[_Waiting]:
     """Let the policy write one turn in every active row; return the rows that wait for a result."""
     results = [rows[i].turns[-1].result if rows[i].turns else None for i in active]
     room = [config.max_episode_tokens - rows[i].tokens for i in active]  # tokens left for context and turn of each row
@@ -160,6 +163,7 @@ def _sample_turn(rows: list[_Row], active: list[int], sampler: Sampler, config: 
         row.tokens += len(turn.context_ids) + max(len(turn.sampled_ids), turn.num_tokens)
         row.sampled_tokens += max(len(turn.sampled_ids), turn.num_tokens)
         parsed = parse_turn(turn.text, config.programs, plain=config.reads != "tools" and turn.ended)
+        parsed = _quote(parsed, row, toolbox)
         told = bool(row.turns) and row.turns[-1].told
         row.stop_reason = _stop_reason(turn, parsed, last, end_malformed=told)
         row.failure = turn.failure
@@ -168,6 +172,17 @@ def _sample_turn(rows: list[_Row], active: list[int], sampler: Sampler, config: 
         elif turn.sampled_ids or turn.text:
             row.turns.append(_make_turn(turn, parsed, None))
     return waiting
+
+
+def _quote(parsed: ParsedTurn, row: _Row, toolbox: Toolbox) -> ParsedTurn:
+    """Make the text that a message quotes its answer; a message that quotes what was not shown is malformed."""
+    if parsed.quotation is None:
+        return parsed
+    shown = {section_id for turn in row.turns for section_id in read_sections(turn)}
+    result = toolbox.quote(parsed.quotation, shown, row.question.view)
+    if not result.served:
+        return ParsedTurn(problem=result.text)
+    return replace(parsed, answer=result.text, quotation=replace(parsed.quotation, section_id=result.section_ids[0]))
 
 
 def _serve(waiting: list[_Waiting], toolbox: Toolbox) -> None:
@@ -207,7 +222,7 @@ def _stop_reason(turn: SampledTurn, parsed: ParsedTurn, last: bool, end_malforme
 
 def _make_turn(turn: SampledTurn, parsed: ParsedTurn, result: ToolResult | None) -> Turn:
     ids = (turn.context_ids, turn.sampled_ids, turn.sampled_logprobs)
-    return Turn(turn.text, parsed.call, parsed.answer, result, *ids, program=parsed.program)
+    return Turn(turn.text, parsed.call, parsed.answer, result, *ids, parsed.program, parsed.quotation)
 
 
 def _finish(row: _Row) -> Episode:

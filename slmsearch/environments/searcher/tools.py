@@ -4,14 +4,15 @@ A call that cannot be served gets a short message and is counted (`ToolResult.se
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Protocol
 
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.pages import Section
 from slmsearch.corpus.questions import content_words
 from slmsearch.corpus.view import View
-from slmsearch.episodes.episode import ToolCall, ToolResult
+from slmsearch.environments.searcher.quoting import body_of, find_lines
+from slmsearch.episodes.episode import Quotation, ToolCall, ToolResult
 from slmsearch.errors import SlmSearchError
 from slmsearch.retrieval.hits import Hit, Index
 
@@ -20,6 +21,7 @@ TOOL_NAMES = (SEARCH, VIEW, READ)
 GO_ON = re.compile(r"\n\(page \d+ of \d+; go on with [^\n]*\)\Z")
 """End of a result that is shown in parts."""
 ABSENT = "no such section"
+NOT_SHOWN = "no result showed the text of this section: read it before you answer with it"
 _WORD = re.compile(r"\w+")
 _ASKING = frozenset(["who", "whose", "whom", "what", "which", "when", "where", "why", "how"])
 MAX_QUERY_CHARS = 1000
@@ -88,6 +90,24 @@ class Toolbox:
         found = zip(seen, self._search(seen), strict=True)
         return ["\n\n".join(f"{hit.title}\n{self._read(hit.section_id, view).text}" for hit in hits) for (_, view), hits in found]
 
+    def quote(self, quotation: Quotation, shown: Collection[str], view: View | None = None) -> ToolResult:
+        """Return the text that an answer quotes, as it stands; `served` is False where there is none.
+
+        Args:
+            quotation: section and lines.
+            shown: ids of the sections whose text was shown; no other may be quoted.
+            view: view of the corpus.
+        """
+        names = (name for name, _ in _read_id(quotation.section_id) if name in shown)
+        section = next((found for name in names if (found := self._section(name, view))), None)
+        if section is None:
+            return ToolResult(NOT_SHOWN, served=False)
+        spans = find_lines(section)
+        first, last = quotation.lines or (1, len(spans))
+        if not 1 <= first <= last <= len(spans):
+            return ToolResult(f"this section has {len(spans)} lines below its heading", served=False)
+        return ToolResult(body_of(section)[spans[first - 1][0] : spans[last - 1][1]], True, (section.page_id,), (section.id,))
+
     def sections(self, page_id: str, view: View | None = None) -> list[Section]:
         """Return a page's sections as a view shows them; empty if there is no such page."""
         sections = self.library.sections(page_id)
@@ -133,7 +153,7 @@ class Toolbox:
 
     def _first_part(self, section: Section) -> str:
         """Return the first part of a section's text, without its heading, which the section's id names."""
-        whole = section.text.partition("\n")[2].strip() if section.text.startswith("#") else section.text.strip()
+        whole = body_of(section)
         if len(whole) <= self.max_section_chars:
             return whole
         return f"{whole[: self.max_section_chars]}\n(read_section shows all of it: {section.id})"

@@ -156,7 +156,9 @@ async def _ask(service: SearcherService, question: str, tell: Tell) -> ToolReply
         async for event in events:
             if isinstance(event, Answer):
                 found = describe_answer(event, steps)
-                sources = "".join(f"\nsource: {source.section_id} ({source.title})" for source in found.sources)
+                sources = "".join(
+                    f"\n{'quoted' if source.quoted else 'source'}: {source.section_id} ({source.title})" for source in found.sources
+                )
                 return ToolReply(content_of(event.episode) + sources, found)
             steps.append(event)
             await tell(len(steps), one_line(f"{event.call}: {event.argument}"))

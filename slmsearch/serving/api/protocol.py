@@ -4,7 +4,7 @@ Replies are the types of the `openai` SDK. Further data are in the field `slmsea
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 from fastapi.responses import JSONResponse
@@ -305,12 +305,16 @@ def describe_answer(answer: Answer, steps: Sequence[PlayedStep]) -> FoundAnswer:
     return FoundAnswer(
         answer=None if episode.answer is None else encodable(episode.answer),
         stop_reason=str(episode.stop_reason),
-        sources=[AnswerSource(**{name: encodable(value) for name, value in asdict(source).items()}) for source in answer.sources],
+        sources=[_as_encodable(source) for source in answer.sources],
         steps=list(steps),
         seconds=round(episode.seconds, 3),
         version=answer.version,
         index_key=answer.index_key,
     )
+
+
+def _as_encodable(source: AnswerSource) -> AnswerSource:
+    return replace(source, **{name: encodable(value) for name, value in asdict(source).items() if isinstance(value, str)})
 
 
 def _finish(episode: Episode) -> str:

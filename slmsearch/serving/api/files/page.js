@@ -128,7 +128,7 @@ function figure(source, answer) {
   const node = make("figure");
   const caption = make("figcaption");
   const names = [source.title, source.heading].filter((name, place) => name && (!place || name !== source.title));
-  caption.append(...names.flatMap((name) => [make("bdi", name), " "]), make("code", source.section_id));
+  caption.append(...names.flatMap((name) => [make("bdi", name), " "]), make("code", `${source.section_id}${source.quoted ? " · quoted" : ""}`));
   const text = visible(source.text);
   const rest = text.replace(/^#+ +(.*)\n+/, (line, heading) => (heading.trim() === source.heading ? "" : line)); // the caption has it
   const quote = make("blockquote");

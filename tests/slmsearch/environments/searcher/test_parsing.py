@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slmsearch.environments.searcher.parsing import (
+    BAD_QUOTATION,
     NOTHING,
     PROGRAM_STOP,
     THINKING,
@@ -14,8 +15,9 @@ from slmsearch.environments.searcher.parsing import (
     parse_turn,
     render_answer,
     render_call,
+    render_quotation,
 )
-from slmsearch.episodes.episode import ToolCall
+from slmsearch.episodes.episode import Quotation, ToolCall
 from slmsearch.episodes.thinking import after_thinking
 
 CASES = {
@@ -74,6 +76,40 @@ LOOSE = {
 }
 
 
+QUOTATIONS = {
+    '<answer section="4821:life"></answer>': Quotation("4821:life"),
+    '<answer section="4821:life" lines="3-7"></answer>': Quotation("4821:life", (3, 7)),
+    "<answer lines='3 \u2013 7' section='4821:life'>": Quotation("4821:life", (3, 7)),
+    "<answer section=4821:life lines=3/>": Quotation("4821:life", (3, 3)),
+    "<answer\n section = “4821:life” line=3>It was 1823.</answer>": Quotation("4821:life", (3, 3)),
+    r'I know. <answer section_id="4821:file_>_\"save\"" />': Quotation('4821:file_>_"save"'),
+    '<answer section="4821:life" lines="9999-1"></answer><answer>a</answer>': Quotation("4821:life", (9999, 1)),
+}
+BAD_QUOTATIONS = [
+    '<answer section=""></answer>',
+    "<answer section=“”></answer>",
+    '<answer lines="3-7"></answer>',
+    '<answer section="a" lines=""></answer>',
+    '<answer section="a" lines="3-7-9"></answer>',
+    '<answer section="a" lines="' + "9" * 5000 + '"></answer>',
+    '<answer section="a" page="b"></answer>',
+    '<answer section="a',
+    '<answer section="a"',
+]
+
+
+@pytest.mark.parametrize("text", QUOTATIONS)
+def test_quotations(text):
+    assert parse_turn(text) == ParsedTurn(quotation=QUOTATIONS[text])
+    assert not parse_turn(text).malformed
+
+
+@pytest.mark.parametrize("text", BAD_QUOTATIONS)
+def test_malformed_quotations_say_how_one_is_written(text):
+    assert parse_turn(text) == ParsedTurn(problem=BAD_QUOTATION)
+    assert parse_turn(text + "<answer>a</answer>").answer == "a"
+
+
 @pytest.mark.parametrize("text", CASES)
 def test_messages(text):
     assert parse_turn(text) == CASES[text]
@@ -106,6 +142,10 @@ _FRAGMENTS = st.sampled_from(
         "</tool>",
         "<answer>",
         "</answer>",
+        "<answer section=",
+        " lines=",
+        "3-7",
+        ">",
         'search_pages("',
         "search_pages(",
         '")',
@@ -125,7 +165,7 @@ _FRAGMENTS = st.sampled_from(
 @given(st.one_of(st.text(), st.lists(st.one_of(_FRAGMENTS, st.text(max_size=4)), max_size=30).map("".join)), st.booleans())
 def test_no_text_raises_and_what_is_malformed_is_explained_in_one_line(text, programs):
     parsed = parse_turn(text, programs)
-    assert [parsed.call, parsed.answer, parsed.program].count(None) == (3 if parsed.malformed else 2)
+    assert [parsed.call, parsed.answer, parsed.program, parsed.quotation].count(None) == (4 if parsed.malformed else 3)
     assert bool(parsed.problem) == parsed.malformed
     assert len(parsed.problem.splitlines()) <= 1
 
@@ -140,6 +180,17 @@ def test_calls_name_tools_by_a_plain_word(text):
 def test_calls_come_back_as_written_and_hold_one_stop_text(name, argument):
     text = render_call(ToolCall(name, argument))
     assert parse_turn(text).call == ToolCall(name, argument.strip())
+    assert sum(text.count(stop) for stop in (*TOOL_STOPS, PROGRAM_STOP)) == 1
+
+
+_SPANS = st.none() | st.tuples(st.integers(0, 999_999), st.integers(0, 999_999))
+
+
+@given(st.text() | st.lists(_FRAGMENTS, max_size=9).map("".join), _SPANS)
+def test_quotations_come_back_as_written_and_hold_one_stop_text(section_id, lines):
+    text = render_quotation(Quotation(section_id, lines))
+    quotation = Quotation(section_id.strip(), lines) if section_id.strip() else None
+    assert parse_turn(text).quotation == quotation
     assert sum(text.count(stop) for stop in (*TOOL_STOPS, PROGRAM_STOP)) == 1
 
 

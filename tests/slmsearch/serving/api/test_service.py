@@ -1,23 +1,29 @@
 """Batches, queue, deadlines, who is let in, and what happens when the child dies or another version comes."""
 
 import asyncio
+import json
 import queue
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import httpx
 import pytest
 
 from slmsearch.config import ServiceConfig
+from slmsearch.corpus.library import Library
+from slmsearch.corpus.pages import Page
+from slmsearch.environments.searcher.tools import Toolbox
+from slmsearch.episodes.scripted import ScriptedSampler
 from slmsearch.errors import ModelError
 from slmsearch.serving.api import player, playing
 from slmsearch.serving.api import searcher_service as service
 from slmsearch.serving.api.app import make_app
 from slmsearch.serving.api.playing import Answer, ServedPolicy
 from slmsearch.serving.api.searcher_service import SearcherService
-from tests.slmsearch.serving.api.fakes import NOT_THERE, WAIT_SECONDS, Control, served, settings, use_fakes
+from tests.slmsearch.serving.api.fakes import NOT_THERE, WAIT_SECONDS, Control, NameIndex, served, settings, use_fakes
 
 T = TypeVar("T")
 Make = Callable[..., SearcherService]
@@ -92,13 +98,45 @@ def test_an_answer_has_its_steps_and_sources(make: Make) -> None:
         ("read_section", "p1:history", True),
     ]
     assert own["sources"] == [
-        {"page_id": "p1", "title": "Brixa", "section_id": "p1:history", "heading": "History", "text": "## History\n\nFounded in 1501."}
+        {
+            "page_id": "p1",
+            "title": "Brixa",
+            "section_id": "p1:history",
+            "heading": "History",
+            "text": "## History\n\nFounded in 1501.",
+            "quoted": False,
+        }
     ]
     assert (own["answer"], own["stop_reason"], own["version"], own["index_key"]) == ("1501", "answered", "tiny/1", "index-1")
     assert reply["usage"]["completion_tokens"] > 0
     text, answer = told.get(timeout=WAIT_SECONDS)  # told after the client
     assert (text, answer.episode.answer) == ("When was Brixa founded?", "1501") and told.empty()
     assert counted(asked, "requests_total", outcome="answered") == 1 and counted(asked, "answer_seconds_count") == 1
+
+
+STEPS = "1. Open the box.\n2. Turn the wheel.\n\n3. Close the box."
+
+
+def quoting(question: str, results: list[str]) -> str:
+    """Read the manual and answer with the steps."""
+    return '<answer section="p0:wheel" lines="2-4"></answer>' if results else '<tool>read_section("p0:wheel")</tool>'
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_passage_is_shown_with_its_lines_and_its_section_is_named(make: Make, monkeypatch: pytest.MonkeyPatch, stream: bool) -> None:
+    library = Library([Page("p0", "Alba", f"# Alba\n\nA mill.\n\n## Wheel\n\nTake care.\n\n{STEPS}\n")])
+    toolbox = Toolbox(library, NameIndex(), top_k=3, max_section_chars=1000)
+    monkeypatch.setattr(playing, "open_indexed_corpus", lambda *_: SimpleNamespace(toolbox=toolbox, index_key="index-1"))
+    monkeypatch.setattr(playing, "make_policy_sampler", lambda *_: ScriptedSampler(quoting))
+    reply = run(Client(make()).ask("How do I turn the wheel?", stream=stream))
+    if stream:
+        chunks = [json.loads(line.removeprefix("data:")) for line in reply.text.splitlines() if line.startswith("data:") and "{" in line]
+        content = "".join(chunk["choices"][0]["delta"].get("content") or "" for chunk in chunks)
+        (own,) = [chunk["slmsearch"] for chunk in chunks if "sources" in chunk.get("slmsearch", {})]
+    else:
+        content, own = reply.json()["choices"][0]["message"]["content"], reply.json()["slmsearch"]
+    assert content == own["answer"] == STEPS
+    assert [(source["section_id"], source["quoted"], STEPS in source["text"]) for source in own["sources"]] == [("p0:wheel", True, True)]
 
 
 @pytest.mark.parametrize(("text", "reason", "finish"), [("malformed?", "malformed", "stop"), ("for ever?", "max_turns", "length")])
