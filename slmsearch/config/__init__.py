@@ -8,7 +8,7 @@ from typing import Self
 
 from pydantic import model_validator
 
-from slmsearch.config.data import CorpusConfig, EmbedderConfig, PathsConfig, RetrievalConfig, WorldConfig
+from slmsearch.config.data import CorpusConfig, EmbedderConfig, PathsConfig, QuestionsConfig, RetrievalConfig, WorldConfig
 from slmsearch.config.learning import ControlConfig, LearnConfig, LoraSection, MonitorConfig, SftConfig, TrainConfig, VllmConfig
 from slmsearch.config.measuring import DecisionConfig, EvaluateConfig, NightlyConfig, TrackingConfig
 from slmsearch.config.playing import (
@@ -46,6 +46,7 @@ __all__ = [
     "PlannerConfig",
     "PolicyConfig",
     "ProgramLimits",
+    "QuestionsConfig",
     "RetrievalConfig",
     "RewardConfig",
     "RunConfig",
@@ -65,10 +66,11 @@ class RunConfig(ConfigSection):
     """Settings of one run."""
 
     environment: str = "searcher"
-    """Environment that is trained and evaluated: `searcher`, `planner`, or `module:Class` of your own. The searcher uses the sections
-    `corpus`, `searcher` and `reward`; the planner uses `planner`."""
+    """Environment that is trained and evaluated: `searcher`, `planner`, `writer` (of questions), or `module:Class` of your own. The
+    searcher uses the sections `corpus`, `searcher` and `reward`, the writer the first two; the planner uses `planner`."""
     paths: PathsConfig = PathsConfig()
     corpus: CorpusConfig = CorpusConfig()
+    questions: QuestionsConfig = QuestionsConfig()
     retrieval: RetrievalConfig = RetrievalConfig()
     searcher: SearcherConfig = SearcherConfig()
     sandbox: SandboxConfig = SandboxConfig()
