@@ -88,7 +88,7 @@ def learn(config: RunConfig = DEFAULTS) -> dict[str, object]:
 
 def make_questions(run: Pipeline) -> tuple[Pipeline, Data, Asked]:
     """Index the pages, make the missing questions, and return the run with them, the data and a report on the questions."""
-    require_writer(run.config.questions, run.config.paths)
+    require_writer(run.config.learn, run.config.paths)
     data = prepare_data(run)
     with run.stage("questions") as run_id:
         asked = ask_task(data, run.config)

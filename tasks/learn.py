@@ -95,14 +95,14 @@ def ask(data: Data, config: RunConfig, progress: Callable[[int, int], None]) -> 
     from slmsearch.environments.writer.trained_writer import make_question_writer
     from slmsearch.made_questions.make import NONE_MADE, Filters
 
-    folder, asked_for, writer = learnt_dir(config.paths, config.corpus.pages), config.questions, None
-    ends = time.monotonic() + WRITING_FRAC * config.learn.budget_s if config.learn.budget_s else math.inf
+    folder, settings, writer = learnt_dir(config.paths, config.corpus.pages), config.learn, None
+    ends = time.monotonic() + WRITING_FRAC * settings.budget_s if settings.budget_s else math.inf
     if not config.corpus.questions:
         writer = make_question_writer(config, ends=ends)
     toolbox = open_indexed_corpus(config, data.digest, data.index_key).toolbox
     filters = Filters(toolbox.library, toolbox.index, config.retrieval.top_k, MAX_QUESTIONS)
-    models = {name: model and model_hash(model) for name, model in (("writer", asked_for.writer), ("reader", asked_for.reader))}
-    prints, earlier = print_pages(toolbox.library, {**asked_for.key_parts(), **models}), NOTHING
+    models = {name: model and model_hash(model) for name, model in (("writer", settings.writer), ("reader", settings.reader))}
+    prints, earlier = print_pages(toolbox.library, {"questions": settings.questions, **models}), NOTHING
     if config.corpus.questions:
         given = read_questions(config.paths.corpora / data.digest)
         earlier = Earlier([{**question.row(), "split": split} for question, split in given], prints)
@@ -110,7 +110,7 @@ def ask(data: Data, config: RunConfig, progress: Callable[[int, int], None]) -> 
         lines = (folder / QUESTIONS).read_text(encoding="utf-8").splitlines()
         earlier = Earlier([json.loads(line) for line in lines], read_json(folder / PRINTS))
     two_hop = 0 if config.corpus.questions else MAX_TWO_HOP
-    renewed = renew_questions(filters, prints, earlier, _corrections(config.paths.feedback), two_hop, writer, progress, asked_for.kinds)
+    renewed = renew_questions(filters, prints, earlier, _corrections(config.paths.feedback), two_hop, writer, progress, settings.questions)
     if not renewed.rows:
         dropped = ", ".join(f"{count} {why}" for why, count in renewed.made.dropped.items()) or "nothing was drafted"
         raise CorpusError(NONE_MADE.format(pages=config.corpus.pages, why=dropped))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from flows.runtime.settings import read_environment
-from slmsearch.config import PathsConfig, PolicyConfig, QuestionsConfig
+from slmsearch.config import LearnConfig, PathsConfig, PolicyConfig
 from slmsearch.foreign import visible
 from slmsearch.models.fetch import get_model, is_complete
 from slmsearch.models.known import KNOWN, models_dir
@@ -47,8 +47,8 @@ def require_policy(policy: PolicyConfig, paths: PathsConfig) -> None:
         require_model(policy.model, "policy.model", paths)
 
 
-def require_writer(questions: QuestionsConfig, paths: PathsConfig) -> None:
+def require_writer(learn: LearnConfig, paths: PathsConfig) -> None:
     """Ensure that the models exist that write and read questions."""
     for name in ("writer", "reader"):
-        if questions.kinds != "gaps" and (model := getattr(questions, name)):
-            require_model(model, f"questions.{name}", paths)
+        if learn.questions != "gaps" and (model := getattr(learn, name)):
+            require_model(model, f"learn.{name}", paths)

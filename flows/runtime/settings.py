@@ -276,8 +276,8 @@ def resolve_paths(config: RunConfig, base: Path) -> RunConfig:
     if config.evaluate.policy:
         new["evaluate.policy"] = path_of(config.evaluate.policy, data_dir)
     for name in ("writer", "reader"):
-        if model := getattr(config.questions, name):
-            new[f"questions.{name}"] = _absolute_input(path_of(model, data_dir), base)
+        if model := getattr(config.learn, name):
+            new[f"learn.{name}"] = _absolute_input(path_of(model, data_dir), base)
     return config.changed(new)
 
 

@@ -8,7 +8,7 @@ from typing import Self
 
 from pydantic import model_validator
 
-from slmsearch.config.data import CorpusConfig, EmbedderConfig, PathsConfig, QuestionsConfig, RetrievalConfig, WorldConfig
+from slmsearch.config.data import CorpusConfig, EmbedderConfig, PathsConfig, RetrievalConfig, WorldConfig
 from slmsearch.config.learning import ControlConfig, LearnConfig, LoraSection, MonitorConfig, SftConfig, TrainConfig, VllmConfig
 from slmsearch.config.measuring import DecisionConfig, EvaluateConfig, NightlyConfig, TrackingConfig
 from slmsearch.config.playing import (
@@ -46,7 +46,6 @@ __all__ = [
     "PlannerConfig",
     "PolicyConfig",
     "ProgramLimits",
-    "QuestionsConfig",
     "RetrievalConfig",
     "RewardConfig",
     "RunConfig",
@@ -70,7 +69,6 @@ class RunConfig(ConfigSection):
     searcher uses the sections `corpus`, `searcher` and `reward`, the writer the first two; the planner uses `planner`."""
     paths: PathsConfig = PathsConfig()
     corpus: CorpusConfig = CorpusConfig()
-    questions: QuestionsConfig = QuestionsConfig()
     retrieval: RetrievalConfig = RetrievalConfig()
     searcher: SearcherConfig = SearcherConfig()
     sandbox: SandboxConfig = SandboxConfig()

@@ -87,19 +87,6 @@ class CorpusConfig(ConfigSection):
     """Number of pages to keep, from the first, with their questions; 0 keeps all. `DEV=1` sets 10."""
 
 
-class QuestionsConfig(ConfigSection):
-    """Questions that `slmsearch questions` and `slmsearch learn` make about pages."""
-
-    kinds: Literal["gaps", "written", "both"] = "written"
-    """Kinds of questions. `gaps`: sentences with a gap. `written`: those of a language model, and gaps if there is no model or none of its
-    questions is kept. `both`: at most half of a limit is written, the others have gaps."""
-    writer: str | None = None
-    """Name or path of a model that learnt to ask (preset `writer`). None: the model of `judge` writes, unless `judge.kind` is `exact`."""
-    reader: str | None = None
-    """Name or path of a model that answers from a shown text (`searcher.reads: shown`). A written question is kept only if the reader,
-    given its section, answers as intended. None: the model of `writer` reads; the judge's questions are not read."""
-
-
 class EmbedderConfig(ConfigSection):
     """Model that turns text into vectors; part of the index key."""
 

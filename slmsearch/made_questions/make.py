@@ -54,7 +54,7 @@ _SMALL = re.compile(rf"(?<![\w.'\u2019-])[{SMALL}]+(?![\w'\u2019-])")
 
 Item = TypeVar("Item")
 Kinds = Literal["gaps", "written", "both"]
-"""See `QuestionsConfig.kinds`."""
+"""See `LearnConfig.questions`."""
 Progress = Callable[[int, int], None]
 """Function called with the number of pages done and their total."""
 

@@ -197,12 +197,12 @@ def test_a_writer_asks_in_the_place_of_gaps(invoke: Invoke, tmp_path: Path, monk
     monkeypatch.setattr("slmsearch.sampling.load_sampler.make_sampler", lambda policy, tool_role: ScriptedSampler(write))
     arguments = ("questions", "--from-corpus", "--out", str(tmp_path / "q.jsonl"), "--corpus.pages", str(tmp_path), "--json")
     code, out, _ = invoke(*arguments, "--writer", str(tmp_path / "writer"))
-    assert code == 3 and "questions.writer" in json.loads(out)["error"]
+    assert code == 3 and "learn.writer" in json.loads(out)["error"]
     (tmp_path / "writer").mkdir()
     (tmp_path / "writer" / "config.json").write_text("{}")
     kept = {}
     for kinds in ("gaps", "written", "both"):
-        code, out, err = invoke(*arguments, "--writer", str(tmp_path / "writer"), "--limit", "8", "--questions.kinds", kinds)
+        code, out, err = invoke(*arguments, "--writer", str(tmp_path / "writer"), "--limit", "8", "--learn.questions", kinds)
         assert code == 0, err
         kept[kinds] = json.loads(out)["kept"]
     assert kept["gaps"] == {"cloze": 8} and kept["written"] == {"written": 8} and kept["both"]["written"] == 4 < sum(kept["both"].values())

@@ -146,7 +146,7 @@ def test_another_writer_asks_anew_and_pages_keep_their_split(isolated_environmen
     monkeypatch.setattr("slmsearch.sampling.load_sampler.make_sampler", lambda policy, tool_role: ScriptedSampler(Writer()))
     models.mkdir()
     config = load_config(environment={}, base=isolated_environment)
-    config = config.changed({"corpus.pages": "pages", "questions.writer": str(models)})
+    config = config.changed({"corpus.pages": "pages", "learn.writer": str(models)})
     for content in ("first", "first", "second"):
         (models / "model.safetensors").write_text(content)
         asked = ask(Data("digest", "index"), config, lambda done, total: None)

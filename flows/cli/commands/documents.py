@@ -75,12 +75,12 @@ def look_at_documents(session: Session, most: int | None = None) -> "tuple[list[
 @click.option("--limit", type=click.IntRange(min=0), default=0, help="Most questions to write; 0 writes all.")
 @option("--two-hop", type=click.IntRange(min=0), default=0, help="Most further questions over two pages, one of which names the other.")
 @option("--seed", type=int, default=0, help="Another seed takes other sentences and gaps.")
-@option("--writer", help="Model that learnt to ask (questions.writer), in place of gaps.")
+@option("--writer", help="Model that learnt to ask (learn.writer), in place of gaps.")
 def questions(session: Session, from_corpus: bool, out: Path, limit: int, two_hop: int, seed: int, writer: str | None) -> None:
     """Write questions about your own pages.
 
     The questions are for training and measuring. Sentences with a gap need no model. A writer's questions take their place, or those of the
-    judge's model if judge.kind is ollama or openai; questions.kinds mixes both. The command keeps a question if the index finds its
+    judge's model if judge.kind is ollama or openai; learn.questions mixes both. The command keeps a question if the index finds its
     section and the section holds its answer; a writer's question must also be answered as intended by a reader of its section.
     Exit code 1 if the result is not valid.
     """
@@ -89,7 +89,7 @@ def questions(session: Session, from_corpus: bool, out: Path, limit: int, two_ho
     from slmsearch.errors import CorpusError
     from slmsearch.made_questions.make import NONE_MADE
 
-    session.override(corpus__questions="null", questions__writer=writer)
+    session.override(corpus__questions="null", learn__writer=writer)
     made = _make_questions(session, limit, two_hop, seed)
     counts = {"made": made.made, "kept": made.kept, "dropped": made.dropped, **({"faults": made.faults} if made.faults else {})}
     told = [f"{name:<8}{', '.join(f'{n} {what}' for what, n in found.items()) or 'none'}" for name, found in counts.items()]
@@ -117,12 +117,12 @@ def _make_questions(session: Session, limit: int, two_hop: int, seed: int) -> "M
     from tasks.progress import Progress
 
     config = session.config
-    require_writer(config.questions, config.paths)
+    require_writer(config.learn, config.paths)
     writer = make_question_writer(config, seed)
     toolbox = open_indexed_corpus(session).toolbox
     filters = Filters(toolbox.library, toolbox.index, config.retrieval.top_k, limit)
     with Progress("questions", "pages") as progress:
-        made = make_questions(filters, seed, writer, progress, kinds=config.questions.kinds)
+        made = make_questions(filters, seed, writer, progress, kinds=config.learn.questions)
     if two_hop:
         with Progress("questions over two pages"):
             made = add_two_hop(made, filters, seed, two_hop)

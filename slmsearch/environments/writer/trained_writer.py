@@ -82,7 +82,7 @@ def make_question_writer(config: RunConfig, seed: int = 0, ends: float = math.in
     """Make the configured writer of questions with its reader: a trained model, else the judge's; None where all questions have gaps.
 
     Args:
-        config: sections `questions`, `policy`, `judge`, `searcher` and `evaluate`.
+        config: sections `learn`, `policy`, `judge`, `searcher` and `evaluate`.
         seed: as in `TrainedQuestionWriter`.
         ends: as in `TrainedQuestionWriter`; a judge's model does not look at it.
 
@@ -90,8 +90,8 @@ def make_question_writer(config: RunConfig, seed: int = 0, ends: float = math.in
         ModelError: a model cannot be loaded.
         JudgeError: the judge's server does not answer, or lacks the model.
     """
-    asked, judge = config.questions, config.judge
-    if asked.kinds == "gaps" or not (asked.writer or judge.kind != "exact"):
+    asked, judge = config.learn, config.judge
+    if asked.questions == "gaps" or not (asked.writer or judge.kind != "exact"):
         return None
     samplers = {name: _load(name, config) for name in {asked.writer, asked.reader} if name}
     reads = asked.reader or asked.writer

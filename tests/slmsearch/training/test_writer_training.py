@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from slmsearch.config import CorpusConfig, PathsConfig, PolicyConfig, QuestionsConfig, RunConfig, SearcherConfig, SftConfig
+from slmsearch.config import CorpusConfig, LearnConfig, PathsConfig, PolicyConfig, RunConfig, SearcherConfig, SftConfig
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.pages import Page
 from slmsearch.environments.writer.trained_writer import make_question_writer
@@ -29,7 +29,7 @@ def test_a_writer_is_taught_and_writes(model_dir: Path, tmp_path: Path) -> None:
     )
     facts = train_start(config, ["gold"], tmp_path / "writer")
     assert (facts["source"], facts["episodes"], facts["left_out"]) == ("gold", 2, {})
-    config = RunConfig.model_validate({**config.model_dump(), "questions": QuestionsConfig(writer=str(tmp_path / "writer"))})
+    config = RunConfig.model_validate({**config.model_dump(), "learn": LearnConfig(writer=str(tmp_path / "writer"))})
     writer, library = make_question_writer(config), Library(PAGES)
     assert writer is not None
     filters = Filters(library, WordIndex(library), 1)

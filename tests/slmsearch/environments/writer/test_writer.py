@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slmsearch.config import CorpusConfig, JudgeConfig, PathsConfig, QuestionsConfig, RunConfig, SearcherConfig
+from slmsearch.config import CorpusConfig, JudgeConfig, LearnConfig, PathsConfig, RunConfig, SearcherConfig
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.pages import Page
 from slmsearch.corpus.questions import Question
@@ -140,14 +140,14 @@ def test_the_writer_is_the_configured_one(monkeypatch: pytest.MonkeyPatch) -> No
 
     def writer_of(judge: str = "exact", **options: Any) -> Any:
         loaded.clear()
-        return make_question_writer(RunConfig(questions=QuestionsConfig(**options), judge=JudgeConfig.model_validate({"kind": judge})))
+        return make_question_writer(RunConfig(learn=LearnConfig(**options), judge=JudgeConfig.model_validate({"kind": judge})))
 
-    assert writer_of() is None and writer_of(kinds="gaps", writer="w") is None and not loaded
+    assert writer_of() is None and writer_of(questions="gaps", writer="w") is None and not loaded
     assert isinstance(writer_of(writer="w"), TrainedQuestionWriter) and loaded == ["w"], "it reads, too"
     assert writer_of(writer="w", reader="r").reader is not None and sorted(loaded) == ["r", "w"]
     served = writer_of("ollama")
     assert isinstance(served, ServedQuestionWriter) and served.reader is None
-    assert writer_of("ollama", reader="r").reader is not None and writer_of("ollama", kinds="gaps") is None
+    assert writer_of("ollama", reader="r").reader is not None and writer_of("ollama", questions="gaps") is None
 
 
 def test_replies_become_questions_or_nothing() -> None:
