@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 from prefect import flow, get_run_logger
 
+from flows.runtime.fetching import require_writer
 from flows.runtime.settings import recordable
 from flows.stages.pipeline import DEFAULTS, Pipeline, open_pipeline
 from flows.stages.stages import evaluate_policy, prepare_data
@@ -87,6 +88,7 @@ def learn(config: RunConfig = DEFAULTS) -> dict[str, object]:
 
 def make_questions(run: Pipeline) -> tuple[Pipeline, Data, Asked]:
     """Index the pages, make the missing questions, and return the run with them, the data and a report on the questions."""
+    require_writer(run.config.learn, run.config.paths)
     data = prepare_data(run)
     with run.stage("questions") as run_id:
         asked = ask_task(data, run.config)

@@ -1,6 +1,7 @@
 """Additions of `slmsearch learn` to a training run: questions that follow the pages, and steps that follow from a budget."""
 
 import json
+import math
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ from slmsearch.corpus.store import read_questions
 from slmsearch.errors import CorpusError, TrainingError
 from slmsearch.keys import content_key
 from slmsearch.made_questions.renew import ACCEPTED, NOTHING, Correction, Earlier, print_pages, renew_questions
+from slmsearch.models.hashes import model_hash
 from slmsearch.training.budget import Speed, plan_start, plan_training
 from tasks.child import end_child, in_child
 from tasks.corpus_data import Data
@@ -29,6 +31,8 @@ BEGINNINGS, SETTINGS = "beginnings.json", "settings.yaml"
 """Files: the champion that a training on some data began with, and the settings to ask the searcher with."""
 MAX_QUESTIONS, MAX_TWO_HOP = 5000, 800
 """Maximum number of questions: more take longer than they teach."""
+WRITING_FRAC = 0.2
+"""Share of a budget in which a trained model writes questions."""
 
 
 class Asked(TypedDict):
@@ -88,17 +92,17 @@ def ask_task(data: Data, config: RunConfig) -> Asked:
 def ask(data: Data, config: RunConfig, progress: Callable[[int, int], None]) -> Asked:
     """Do the work of `ask_task` in this process."""
     from slmsearch.environments.searcher.indexed_corpus import open_indexed_corpus
-    from slmsearch.judge.clients import make_client
+    from slmsearch.environments.writer.trained_writer import make_question_writer
     from slmsearch.made_questions.make import NONE_MADE, Filters
-    from slmsearch.made_questions.written import FORM, QuestionGenerator
 
-    folder = learnt_dir(config.paths, config.corpus.pages)
-    generator = QuestionGenerator(make_client(config.judge, FORM), config.judge) if config.judge.kind != "exact" else None
-    if generator is not None:
-        generator.check()
+    folder, settings, writer = learnt_dir(config.paths, config.corpus.pages), config.learn, None
+    ends = time.monotonic() + WRITING_FRAC * settings.budget_s if settings.budget_s else math.inf
+    if not config.corpus.questions:
+        writer = make_question_writer(config, ends=ends)
     toolbox = open_indexed_corpus(config, data.digest, data.index_key).toolbox
     filters = Filters(toolbox.library, toolbox.index, config.retrieval.top_k, MAX_QUESTIONS)
-    prints, earlier = print_pages(toolbox.library), NOTHING
+    models = {name: model and model_hash(model) for name, model in (("writer", settings.writer), ("reader", settings.reader))}
+    prints, earlier = print_pages(toolbox.library, {"questions": settings.questions, **models}), NOTHING
     if config.corpus.questions:
         given = read_questions(config.paths.corpora / data.digest)
         earlier = Earlier([{**question.row(), "split": split} for question, split in given], prints)
@@ -106,7 +110,7 @@ def ask(data: Data, config: RunConfig, progress: Callable[[int, int], None]) -> 
         lines = (folder / QUESTIONS).read_text(encoding="utf-8").splitlines()
         earlier = Earlier([json.loads(line) for line in lines], read_json(folder / PRINTS))
     two_hop = 0 if config.corpus.questions else MAX_TWO_HOP
-    renewed = renew_questions(filters, earlier, _corrections(config.paths.feedback), two_hop, generator, progress)
+    renewed = renew_questions(filters, prints, earlier, _corrections(config.paths.feedback), two_hop, writer, progress, settings.questions)
     if not renewed.rows:
         dropped = ", ".join(f"{count} {why}" for why, count in renewed.made.dropped.items()) or "nothing was drafted"
         raise CorpusError(NONE_MADE.format(pages=config.corpus.pages, why=dropped))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from flows.runtime.settings import read_environment
-from slmsearch.config import PathsConfig, PolicyConfig
+from slmsearch.config import LearnConfig, PathsConfig, PolicyConfig
 from slmsearch.foreign import visible
 from slmsearch.models.fetch import get_model, is_complete
 from slmsearch.models.known import KNOWN, models_dir
@@ -45,3 +45,10 @@ def require_policy(policy: PolicyConfig, paths: PathsConfig) -> None:
     """Ensure that the configured policy's model exists, unless a server has it."""
     if not policy.base_url:
         require_model(policy.model, "policy.model", paths)
+
+
+def require_writer(learn: LearnConfig, paths: PathsConfig) -> None:
+    """Ensure that the models exist that write and read questions."""
+    for name in ("writer", "reader"):
+        if learn.questions != "gaps" and (model := getattr(learn, name)):
+            require_model(model, f"learn.{name}", paths)

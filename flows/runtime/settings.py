@@ -275,6 +275,9 @@ def resolve_paths(config: RunConfig, base: Path) -> RunConfig:
     new["evaluate.baselines"] = tuple(str(_absolute_input(path_of(name, data_dir), base)) for name in config.evaluate.baselines)
     if config.evaluate.policy:
         new["evaluate.policy"] = path_of(config.evaluate.policy, data_dir)
+    for name in ("writer", "reader"):
+        if model := getattr(config.learn, name):
+            new[f"learn.{name}"] = _absolute_input(path_of(model, data_dir), base)
     return config.changed(new)
 
 

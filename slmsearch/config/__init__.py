@@ -65,8 +65,8 @@ class RunConfig(ConfigSection):
     """Settings of one run."""
 
     environment: str = "searcher"
-    """Environment that is trained and evaluated: `searcher`, `planner`, or `module:Class` of your own. The searcher uses the sections
-    `corpus`, `searcher` and `reward`; the planner uses `planner`."""
+    """Environment that is trained and evaluated: `searcher`, `planner`, `writer` (of questions), or `module:Class` of your own. The
+    searcher uses the sections `corpus`, `searcher` and `reward`, the writer the first two; the planner uses `planner`."""
     paths: PathsConfig = PathsConfig()
     corpus: CorpusConfig = CorpusConfig()
     retrieval: RetrievalConfig = RetrievalConfig()

@@ -185,8 +185,16 @@ class ControlConfig(ConfigSection):
 
 
 class LearnConfig(ConfigSection):
-    """Settings of `slmsearch learn`."""
+    """Settings of `slmsearch learn`, and of the questions that it and `slmsearch questions` make."""
 
     budget_s: float = Field(default=0.0, ge=0)
     """Time limit for the whole command, in seconds. The steps of `sft` and `train` and the number of evaluated questions are fitted to the
     time that an update takes on this machine. 0 uses the settings of those sections."""
+    questions: Literal["gaps", "written", "both"] = "written"
+    """Kinds of questions. `gaps`: sentences with a gap. `written`: those of a language model, and gaps if there is no model or none of its
+    questions is kept. `both`: at most half of a limit is written, the others have gaps."""
+    writer: str | None = None
+    """Name or path of a model that learnt to ask (preset `writer`). None: the model of `judge` writes, unless `judge.kind` is `exact`."""
+    reader: str | None = None
+    """Name or path of a model that answers from a shown text (`searcher.reads: shown`). A written question is kept only if this model,
+    given its section, answers as intended. None takes the model of `writer`; questions of the judge's model are then not read."""

@@ -12,6 +12,7 @@ from slmsearch.errors import ConfigError
 BUILT_IN = {
     "searcher": "slmsearch.environments.searcher.searcher_environment:SearcherEnvironment",
     "planner": "slmsearch.environments.planner.planner_environment:PlannerEnvironment",
+    "writer": "slmsearch.environments.writer.writer_environment:WriterEnvironment",
 }
 """The registry: name -> module and class. Any other environment is named by its module and class."""
 

@@ -1,40 +1,48 @@
 """Questions about a corpus without any: drafted sentence by sentence, filtered, and spread evenly over the pages.
 
-A draft is kept if its answer is in its section and in few others, its wording finds that section, and it repeats no other question.
+A draft is kept if its answer is in its section and in few others, its wording finds that section, and it repeats no other question. A
+question that a language model wrote must also be answered by a reader of its section as intended, if there is a reader (round trip).
 
-The same corpus, index, seed and limit give the same questions; those of a language model are as repeatable as its server.
+The same corpus, index, seed and limit give the same questions; those of a served model are as repeatable as its server.
 """
 
+import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
-from typing import Any
+from typing import Any, Literal, Protocol, TypeVar
 
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.pages import Page
 from slmsearch.corpus.questions import content_words, holds_answer, word_line
 from slmsearch.corpus.scripts import SMALL
 from slmsearch.corpus.sections import own_texts
+from slmsearch.judge.exact import f1, typed_match
 from slmsearch.keys import content_key
 from slmsearch.made_questions.cloze import Draft, Excerpt, make_clozes
 from slmsearch.made_questions.sentences import is_usable, plain_paragraphs, split_sentences
-from slmsearch.made_questions.written import MIN_SECTION_CHARS, QuestionGenerator
+from slmsearch.made_questions.written import MIN_SECTION_CHARS, Reader
 from slmsearch.retrieval.hits import Hit, Index
 
 BATCH = 64
 """Number of questions searched for at a time."""
 PER_SECTION = 3
-"""Maximum number of questions per section without a model."""
+"""Maximum number of questions with a gap per section."""
 MAX_SECTIONS_OF_PAGE = 2
 """Maximum number of sections of the gold page that may hold the answer."""
 MAX_SECTIONS, MAX_SECTIONS_FRAC = 8, 0.01
 """Maximum number of sections of the corpus that may hold it: this many, or this share of all, whichever is more."""
 
+ALIKE_F1 = 0.8
+"""Smallest token F1 of the reader's answer with the intended one."""
+
+WRITTEN = "written"
+"""Kind of a question that a language model wrote."""
 CORRECTION = "correction"
 """Kind of a question that a user gave with its answer."""
-FREE = ("written", CORRECTION)
+FREE = (WRITTEN, CORRECTION)
 """Kinds whose wording is independent of their section."""
 
 NONE_MADE = (
@@ -44,6 +52,9 @@ NONE_MADE = (
 """Message for a corpus without questions; the remedies are the same in every language."""
 _SMALL = re.compile(rf"(?<![\w.'\u2019-])[{SMALL}]+(?![\w'\u2019-])")
 
+Item = TypeVar("Item")
+Kinds = Literal["gaps", "written", "both"]
+"""See `LearnConfig.questions`."""
 Progress = Callable[[int, int], None]
 """Function called with the number of pages done and their total."""
 
@@ -61,7 +72,7 @@ class MadeQuestions:
     dropped: dict[str, int]
     """Drafts that were filtered out, by reason."""
     faults: dict[str, int]
-    """Number of sections for which a model wrote no usable question, by reason."""
+    """Number of a model's replies without a usable question, by reason."""
 
 
 class Filters:
@@ -77,6 +88,8 @@ class Filters:
             limit: maximum number of questions; 0 sets no limit.
         """
         self.library, self.limit, self._index, self._top_k = library, limit, index, top_k
+        self.reader: Reader | None = None
+        """Reader of written questions; None: they are not read."""
         self.taken: list[Draft] = []
         self.made: Counter[str] = Counter()
         self.kept: Counter[str] = Counter()
@@ -128,8 +141,8 @@ class Filters:
         """Search like a policy."""
         return self._index.search(queries, self._top_k) if queries else []
 
-    def add(self, drafts: Sequence[Draft]) -> None:
-        """Add drafts; those that fail without a search are dropped at once."""
+    def add(self, drafts: Sequence[Draft], batch: int = BATCH) -> None:
+        """Add drafts; those that fail without a search are dropped at once, the others searched for when a batch waits."""
         for draft in drafts:
             self.made[draft.kind] += 1
             reason = self.reason_against(draft)
@@ -137,7 +150,7 @@ class Filters:
                 self._waiting.append(draft)
             else:
                 self.dropped[reason] += 1
-        if len(self._waiting) >= BATCH:
+        if len(self._waiting) >= batch:
             self.settle()
 
     def note(self, rows: Iterable[Mapping[str, Any]]) -> None:
@@ -157,22 +170,33 @@ class Filters:
 
     def settle(self) -> None:
         """Search with the waiting drafts, and keep or drop each."""
-        for draft, missed in zip(self._waiting, self.find(self._waiting), strict=True):
+        for draft, missed in zip(self._waiting, self._read(self._waiting, self.find(self._waiting)), strict=True):
             reason = missed or self.reason_against(draft) or self._surplus(draft)
             if reason is not None:
                 self.dropped[reason] += 1
                 continue
             self._asked.add(content_words(draft.question))
             self._asked_of[draft.place.section_id, draft.answer.casefold()] += 1
-            self._per_section[draft.place.section_id] += draft.kind != "written"
+            self._per_section[draft.place.section_id] += draft.kind != WRITTEN
             self.kept[draft.kind] += 1
             self.taken.append(draft)
         self._waiting.clear()
 
+    def _read(self, drafts: Sequence[Draft], reasons: Sequence[str | None]) -> list[str | None]:
+        """Let the reader answer the written drafts without a reason; return the reasons, with those of drafts that it answers otherwise."""
+        asked = [number for number, reason in enumerate(reasons) if reason is None and drafts[number].kind == WRITTEN]
+        found = list(reasons)
+        if self.reader is not None and asked:
+            for number, said in zip(asked, self.reader([drafts[number] for number in asked]), strict=True):
+                answer = (drafts[number].answer,)
+                alike = typed_match(said, answer) or f1(said, answer) >= ALIKE_F1
+                found[number] = None if alike else "the reader answers otherwise"
+        return found
+
     def _surplus(self, draft: Draft) -> str | None:
         if self.limit and len(self.taken) >= self.limit:
             return "beyond the limit"
-        if draft.kind != "written" and self._per_section[draft.place.section_id] >= PER_SECTION:
+        if draft.kind != WRITTEN and self._per_section[draft.place.section_id] >= PER_SECTION:
             return f"more than {PER_SECTION} of a section"
         return None
 
@@ -192,21 +216,36 @@ class Filters:
         return "sentence in several sections" if repeated else None
 
 
+class QuestionWriter(Protocol):
+    """Language model that writes questions about sections."""
+
+    faults: Counter[str]
+    """Number of replies without a usable question, by reason."""
+    reader: Reader | None
+    """Reader of its questions; None: they are not read."""
+
+    def write(self, sections: Sequence[Excerpt], filters: Filters) -> Iterator[list[Draft]]:
+        """Yield the drafts about each section, in order; the model may stop early, and leave out what the filters would drop."""
+        ...
+
+
 def make_questions(
     filters: Filters,
     seed: int,
-    generator: QuestionGenerator | None = None,
+    writer: QuestionWriter | None = None,
     progress: Progress | None = None,
     about: Container[str] | None = None,
+    kinds: Kinds = "written",
 ) -> MadeQuestions:
     """Generate questions about the pages of a library.
 
     Args:
         filters: filters of the pages and their index, with the limit.
         seed: seed of the choice of sentences and gaps.
-        generator: language model that writes some of the questions.
+        writer: language model that writes questions; None: all have gaps.
         progress: called with the number of pages done and their total.
         about: ids of the pages to ask about; None takes all.
+        kinds: kinds of questions, where a model writes.
 
     Raises:
         JudgeError: the model's server does not answer.
@@ -215,26 +254,39 @@ def make_questions(
     library, limit = filters.library, filters.limit
     pages = [page for page in library.pages() if about is None or page.id in about]
     Random(f"questions/{seed}").shuffle(pages)
-    sections = (section for page in pages for section in excerpts_of(page, library))
-    long_enough = [section for section in sections if generator and len(section.text) >= MIN_SECTION_CHARS]
-    for drafts in generator.write(long_enough) if generator else ():
-        filters.add(drafts)
-        # Half of the limit is reserved for questions without a model: one model's style must not fill the set.
-        if limit and filters.kept["written"] >= limit / 2:
+    if writer is not None:
+        _add_written(filters, writer, pages, limit / 2 if kinds == "both" else limit, progress)
+    if kinds != "written" or not filters.kept[WRITTEN]:
+        _add_gaps(filters, seed, pages, progress)
+    order = {page.id: number for number, page in enumerate(library.pages())}
+    rows = tuple(map(make_row, sorted(filters.taken, key=lambda draft: order[draft.place.page_id])))
+    faults = dict(writer.faults) if writer else {}
+    return MadeQuestions(rows, dict(filters.made), dict(filters.kept), dict(filters.dropped.most_common()), faults)
+
+
+def _add_written(filters: Filters, writer: QuestionWriter, pages: Sequence[Page], limit: float, progress: Progress | None) -> None:
+    """Add written questions up to a limit; a page gives one section per round."""
+    taken = _in_turn([excerpts_of(page, filters.library) for page in pages])
+    sections = [section for _, section in taken if len(section.text) >= MIN_SECTION_CHARS]
+    filters.reader = writer.reader
+    for done, drafts in enumerate(writer.write(sections, filters), start=1):
+        filters.add(drafts, min(BATCH, math.ceil(limit - filters.kept[WRITTEN])) if limit else BATCH)
+        if progress is not None:
+            progress(done * len(pages) // len(sections), len(pages))
+        if limit and filters.kept[WRITTEN] >= limit:
             break
     filters.settle()
-    # A page gives one sentence per round: with a limit, every page comes once before any comes twice.
-    for done, drafts in _in_turn([_drafts_of(page, seed, library, filters.common) for page in pages]):
+
+
+def _add_gaps(filters: Filters, seed: int, pages: Sequence[Page], progress: Progress | None) -> None:
+    """Add questions with a gap; a page gives one sentence per round: with a limit, every page comes once before any comes twice."""
+    for done, drafts in _in_turn([_drafts_of(page, seed, filters.library, filters.common) for page in pages]):
         filters.add(drafts)
         if progress is not None:
             progress(done, len(pages))
-        if limit and len(filters.taken) >= limit:
+        if filters.limit and len(filters.taken) >= filters.limit:
             break
     filters.settle()
-    order = {page.id: number for number, page in enumerate(library.pages())}
-    rows = tuple(map(make_row, sorted(filters.taken, key=lambda draft: order[draft.place.page_id])))
-    faults = dict(generator.faults) if generator else {}
-    return MadeQuestions(rows, dict(filters.made), dict(filters.kept), dict(filters.dropped.most_common()), faults)
 
 
 def excerpts_of(page: Page, library: Library) -> Iterator[Excerpt]:
@@ -244,16 +296,16 @@ def excerpts_of(page: Page, library: Library) -> Iterator[Excerpt]:
         yield Excerpt(own, page.id, name, section.id, section.heading)
 
 
-def _in_turn(sources: Sequence[Iterator[list[Draft]]]) -> Iterator[tuple[int, list[Draft]]]:
-    """Yield the next drafts of each source in turn until all are exhausted, with the number of exhausted ones."""
+def _in_turn(sources: Sequence[Iterator[Item]]) -> Iterator[tuple[int, Item]]:
+    """Yield the next item of each source in turn until all are exhausted, with the number of exhausted ones."""
     active, total = list(sources), len(sources)
     while active:
         going = []
         for source in active:
-            drafts = next(source, None)
-            if drafts is not None:
+            item = next(source, None)
+            if item is not None:
                 going.append(source)
-                yield total - len(active), drafts
+                yield total - len(active), item
         active = going
 
 

@@ -6,6 +6,7 @@ so the questions of its page leave the other splits.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.questions import holds_answer
@@ -14,8 +15,8 @@ from slmsearch.corpus.splits import assign_splits
 from slmsearch.keys import content_key
 from slmsearch.made_questions.cloze import Draft, Excerpt
 from slmsearch.made_questions.links import add_two_hop
-from slmsearch.made_questions.make import CORRECTION, Filters, MadeQuestions, Progress, excerpts_of, make_questions, make_row
-from slmsearch.made_questions.written import QuestionGenerator
+from slmsearch.made_questions.make import CORRECTION, Filters, Kinds, MadeQuestions, Progress, excerpts_of, make_questions, make_row
+from slmsearch.made_questions.written import QuestionWriter
 
 ACCEPTED = "accepted"
 
@@ -60,41 +61,44 @@ class Renewed:
     """Number of questions that are in `train` only because of a correction about their page."""
 
 
-def print_pages(library: Library) -> dict[str, str]:
-    """Hash every page."""
-    return {page.id: content_key(title=page.title, content=page.content) for page in library.pages()}
+def print_pages(library: Library, made_by: Mapping[str, object] = MappingProxyType({})) -> dict[str, str]:
+    """Hash every page, and what decides how questions are made of it."""
+    return {page.id: content_key(title=page.title, content=page.content, **made_by) for page in library.pages()}
 
 
 def renew_questions(
     filters: Filters,
+    prints: Mapping[str, str],
     earlier: Earlier,
     corrections: Iterable[Correction] = (),
     two_hop: int = 0,
-    generator: QuestionGenerator | None = None,
+    writer: QuestionWriter | None = None,
     progress: Progress | None = None,
+    kinds: Kinds = "written",
 ) -> Renewed:
     """Generate questions about new and changed pages, keep the others, and add corrections.
 
     Args:
         filters: filters of the pages and their index, with the limit of new questions.
+        prints: result of `print_pages`; a page with another hash than before has changed.
         earlier: existing questions.
         corrections: corrections, the oldest first; of several about one question the first that passes counts.
         two_hop: maximum number of two-hop questions.
-        generator: language model that writes some of the questions.
+        writer: language model that writes questions; None: all have gaps.
         progress: called with the number of pages done and their total.
+        kinds: kinds of questions, where a model writes.
 
     Raises:
         JudgeError: the model's server does not answer.
         IndexUnusableError, EmbedderError: the index or its embedder failed.
     """
-    prints = print_pages(filters.library)
     unchanged = {page for page, made in prints.items() if earlier.prints.get(page) == made}
     kept = [row for row in earlier.rows if row["kind"] != CORRECTION and unchanged.issuperset(row["page_ids"])]
     filters.note(kept)
     drafts = {correction.id: _draft(correction, filters) for correction in corrections}
     states = {name: draft if isinstance(draft, str) else filters.refuse(draft) or ACCEPTED for name, draft in drafts.items()}
     changed = prints.keys() - unchanged
-    made = make_questions(filters, 0, generator, progress, changed)
+    made = make_questions(filters, 0, writer, progress, changed, kinds)
     if two_hop:
         made = add_two_hop(made, filters, 0, max(0, two_hop - sum(row["kind"] == "two_hop" for row in kept)), changed)
     corrected = [make_row(draft) for name, draft in drafts.items() if isinstance(draft, Draft) and states[name] == ACCEPTED]

@@ -1,11 +1,12 @@
-"""Questions that a language model writes about a section, if a judge is configured.
+"""Questions that a judge's model writes about sections.
 
-The model is asked for strict JSON; any other reply is a counted fault, and so is an answer that is not in the section.
+The model is asked for strict JSON; any other reply is a counted fault, and so is an answer that is not in the section. A model that learnt
+to ask is in `environments/writer/trained_writer.py`.
 """
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -21,6 +22,10 @@ MAX_SECTION_CHARS = 6000
 MIN_SECTION_CHARS = 120
 PER_SECTION = 2
 MAX_QUESTION_CHARS, MAX_ANSWER_CHARS = 300, 100
+
+
+Reader = Callable[[Sequence[Draft]], list[str | None]]
+"""Function that answers drafts from the text of their sections; None where it gives no answer."""
 
 
 def _object(**properties: object) -> dict[str, object]:
@@ -70,14 +75,14 @@ def parse_generated(reply: str) -> list[tuple[str, str]]:
     return pairs[:PER_SECTION]
 
 
-class QuestionGenerator:
-    """Generator of questions by one model, several sections at a time."""
+class ServedQuestionWriter:
+    """Writer of questions by a judge's model, several sections at a time."""
 
-    def __init__(self, client: JudgeClient, config: JudgeConfig) -> None:
+    def __init__(self, client: JudgeClient, config: JudgeConfig, reader: Reader | None = None) -> None:
         """Wrap a client, without connecting."""
-        self._client, self._config = client, config
+        self._client, self._config, self.reader = client, config, reader
         self.faults: Counter[str] = Counter()
-        """Number of sections without a usable question, by reason."""
+        """See `QuestionWriter.faults`."""
 
     def check(self) -> None:
         """Refuse to start without the server.
@@ -87,8 +92,8 @@ class QuestionGenerator:
         """
         self._retry(self._client.identify)
 
-    def write(self, sections: Sequence[Excerpt]) -> Iterator[list[Draft]]:
-        """Yield the drafts about each section, in order.
+    def write(self, sections: Sequence[Excerpt], filters: object) -> Iterator[list[Draft]]:
+        """Yield the drafts about each section, in order; the model chooses the answers.
 
         Raises:
             JudgeError: the server gave no reply on two batches of `judge.concurrency` sections in a row.

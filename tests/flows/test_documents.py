@@ -202,6 +202,34 @@ def test_questions_of_a_folder_are_valid_and_can_be_evaluated_on(invoke: Invoke,
     assert out_file.read_text() == before, "the same seed gives the same"
 
 
+def test_a_writer_asks_in_the_place_of_gaps(invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number, name in enumerate(NAMES):
+        text = f"The town was founded in {1500 + number} by Admiral {name}son. It was burnt down by the troops of Queen {name}issa at last."
+        (tmp_path / f"{name}.md").write_text(f"# {name}\n\nA town.\n\n## History\n\n{text} Nobody has lived there since that day.\n")
+    answers: dict[str, str] = {}
+
+    def write(content: str, results: list[str]) -> str:
+        title, asked = content.partition("\n")[0], content.rpartition("\n\n")[2]
+        if not asked.startswith("Answer: "):
+            return f"<answer>{answers[asked]}</answer>"
+        question = f"what is number{len(answers)} of {title}"
+        answers[question] = asked.removeprefix("Answer: ")
+        return question
+
+    monkeypatch.setattr("slmsearch.sampling.load_sampler.make_sampler", lambda policy, tool_role: ScriptedSampler(write))
+    arguments = ("questions", "--from-corpus", "--out", str(tmp_path / "q.jsonl"), "--corpus.pages", str(tmp_path), "--json")
+    code, out, _ = invoke(*arguments, "--writer", str(tmp_path / "writer"))
+    assert code == 3 and "learn.writer" in json.loads(out)["error"]
+    (tmp_path / "writer").mkdir()
+    (tmp_path / "writer" / "config.json").write_text("{}")
+    kept = {}
+    for kinds in ("gaps", "written", "both"):
+        code, out, err = invoke(*arguments, "--writer", str(tmp_path / "writer"), "--limit", "8", "--learn.questions", kinds)
+        assert code == 0, err
+        kept[kinds] = json.loads(out)["kept"]
+    assert kept["gaps"] == {"cloze": 8} and kept["written"] == {"written": 8} and kept["both"]["written"] == 4 < sum(kept["both"].values())
+
+
 def test_odd_queries_do_not_break_the_search(invoke: Invoke, folder: Path) -> None:
     assert invoke("index", "build", "--corpus.pages", str(folder))[0] == 0
     rng = random.Random(3)

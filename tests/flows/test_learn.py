@@ -18,12 +18,19 @@ from flows.cli.text import render_result
 from flows.learn import learn
 from flows.runtime.settings import load_config
 from slmsearch.config import RunConfig
+from slmsearch.corpus.library import Library
+from slmsearch.environments.searcher.indexed_corpus import IndexedCorpus
+from slmsearch.environments.searcher.tools import Toolbox
+from slmsearch.episodes.scripted import ScriptedSampler
 from slmsearch.errors import ConfigError, CorpusError, TrainingError
 from slmsearch.serving.api.feedback import Feedback, FeedbackLog
-from tasks.learn import held, learnt_dir
+from tasks.corpus_data import Data
+from tasks.learn import ask, held, learnt_dir
 from tasks.runs import LATEST, find_run
 from tasks.tracking import open_tracker
 from tests.flows.fakes import ChildHere, FakeTraining, make_config, replace_heavy_parts
+from tests.slmsearch.environments.writer.test_writer import PAGES, Writer
+from tests.slmsearch.made_questions.test_make import WordIndex
 
 pytestmark = [pytest.mark.usefixtures("prefect_harness"), pytest.mark.timeout(600)]
 PLACES = 40
@@ -129,6 +136,24 @@ def test_documents_become_a_champion_and_changes_go_on_from_it(config: RunConfig
     assert open_tracker(config.paths, config.tracking).champion(f"slmsearch-{folder.name}")["version"] == second["training"]["version"]  # type: ignore[index]
     third = learn(config)
     assert third["lineage"]["train_key"] == second["lineage"]["train_key"], "the same documents begin with the same champion"
+
+
+def test_another_writer_asks_anew_and_pages_keep_their_split(isolated_environment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    library, models, tries = Library(PAGES), isolated_environment / "writer", list[tuple[int, set[str], dict[str, str]]]()
+    toolbox = Toolbox(library, WordIndex(library), 3, 1500)
+    indexed = IndexedCorpus("digest", "index", toolbox, {})
+    monkeypatch.setattr("slmsearch.environments.searcher.indexed_corpus.open_indexed_corpus", lambda *_: indexed)
+    monkeypatch.setattr("slmsearch.sampling.load_sampler.make_sampler", lambda policy, tool_role: ScriptedSampler(Writer()))
+    models.mkdir()
+    config = load_config(environment={}, base=isolated_environment)
+    config = config.changed({"corpus.pages": "pages", "learn.writer": str(models)})
+    for content in ("first", "first", "second"):
+        (models / "model.safetensors").write_text(content)
+        asked = ask(Data("digest", "index"), config, lambda done, total: None)
+        rows = [json.loads(line) for line in Path(asked["path"]).read_text().splitlines()]
+        tries.append((asked["kept"], {row["kind"] for row in rows}, {row["page_ids"][0]: row["split"] for row in rows}))
+    assert [kept for kept, _, _ in tries] == [0, len(rows), 0] and all(kinds == {"written"} for _, kinds, _ in tries)
+    assert tries[0][2] == tries[1][2] == tries[2][2] and len(tries[0][2]) == len(PAGES)
 
 
 def test_two_do_not_learn_from_the_same_pages_at_once(config: RunConfig, taught: Taught) -> None:

@@ -162,7 +162,8 @@ def test_a_run_on_real_pages_is_shown_beside_reading_and_remembering(config: Run
         assert {"answer/typed_match", "answer/exact_match", "answer/f1", "episode/tool_calls"} <= set(summary[name]), name
         by = summary[name]["by"]
         assert list(by) == ["hops=1", "kind=one_hop", "source=towns"], name
-        assert by["source=towns"]["n"] == summary[name]["n"] == (summary["n"] if name not in ("untrained", "few_shot", "closed_book") else 3), name
+        asked = 3 if name in ("untrained", "few_shot", "closed_book") else summary["n"]
+        assert by["source=towns"]["n"] == summary[name]["n"] == asked, name
         assert by["hops=1"]["answer/correct"] == summary[name]["answer/correct"], name
     for name in ("difference", "difference_sft", "difference_reader", "difference_untrained"):
         assert set(summary[name]) == {"mean", "low", "high", "p"}

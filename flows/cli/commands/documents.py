@@ -75,11 +75,13 @@ def look_at_documents(session: Session, most: int | None = None) -> "tuple[list[
 @click.option("--limit", type=click.IntRange(min=0), default=0, help="Most questions to write; 0 writes all.")
 @option("--two-hop", type=click.IntRange(min=0), default=0, help="Most further questions over two pages, one of which names the other.")
 @option("--seed", type=int, default=0, help="Another seed takes other sentences and gaps.")
-def questions(session: Session, from_corpus: bool, out: Path, limit: int, two_hop: int, seed: int) -> None:
+@option("--writer", help="Model that learnt to ask (learn.writer), in place of gaps.")
+def questions(session: Session, from_corpus: bool, out: Path, limit: int, two_hop: int, seed: int, writer: str | None) -> None:
     """Write questions about your own pages.
 
-    The questions are for training and measuring. Those from templates and sentences with a gap need no model; if judge.kind is ollama or
-    openai, that model also writes some. The command keeps a question if the index finds its section and the section holds its answer.
+    The questions are for training and measuring. Sentences with a gap need no model. A writer's questions take their place, or those of the
+    judge's model if judge.kind is ollama or openai; learn.questions mixes both. The command keeps a question if the index finds its
+    section and the section holds its answer; a writer's question must also be answered as intended by a reader of its section.
     Exit code 1 if the result is not valid.
     """
     from flows.cli.commands.corpus import checked_corpus, render_findings
@@ -87,7 +89,7 @@ def questions(session: Session, from_corpus: bool, out: Path, limit: int, two_ho
     from slmsearch.errors import CorpusError
     from slmsearch.made_questions.make import NONE_MADE
 
-    session.override(corpus__questions="null")
+    session.override(corpus__questions="null", learn__writer=writer)
     made = _make_questions(session, limit, two_hop, seed)
     counts = {"made": made.made, "kept": made.kept, "dropped": made.dropped, **({"faults": made.faults} if made.faults else {})}
     told = [f"{name:<8}{', '.join(f'{n} {what}' for what, n in found.items()) or 'none'}" for name, found in counts.items()]
@@ -106,22 +108,21 @@ def questions(session: Session, from_corpus: bool, out: Path, limit: int, two_ho
 
 
 def _make_questions(session: Session, limit: int, two_hop: int, seed: int) -> "MadeQuestions":
-    """Make questions about the configured pages; a language model writes some if one judges."""
+    """Make questions about the configured pages, of the configured kinds."""
     from flows.cli.asking import open_indexed_corpus
-    from slmsearch.judge.clients import make_client
+    from flows.runtime.fetching import require_writer
+    from slmsearch.environments.writer.trained_writer import make_question_writer
     from slmsearch.made_questions.links import add_two_hop
     from slmsearch.made_questions.make import Filters, make_questions
-    from slmsearch.made_questions.written import FORM, QuestionGenerator
     from tasks.progress import Progress
 
-    judge = session.config.judge
-    generator = QuestionGenerator(make_client(judge, FORM), judge) if judge.kind != "exact" else None
-    if generator is not None:
-        generator.check()
+    config = session.config
+    require_writer(config.learn, config.paths)
+    writer = make_question_writer(config, seed)
     toolbox = open_indexed_corpus(session).toolbox
-    filters = Filters(toolbox.library, toolbox.index, session.config.retrieval.top_k, limit)
+    filters = Filters(toolbox.library, toolbox.index, config.retrieval.top_k, limit)
     with Progress("questions", "pages") as progress:
-        made = make_questions(filters, seed, generator, progress)
+        made = make_questions(filters, seed, writer, progress, kinds=config.learn.questions)
     if two_hop:
         with Progress("questions over two pages"):
             made = add_two_hop(made, filters, seed, two_hop)

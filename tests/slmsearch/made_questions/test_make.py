@@ -18,7 +18,7 @@ from slmsearch.errors import JudgeError
 from slmsearch.judge.clients import ServerError, make_client
 from slmsearch.made_questions.cloze import Draft, Excerpt
 from slmsearch.made_questions.make import Filters, MadeQuestions, make_questions
-from slmsearch.made_questions.written import FORM, BadReplyError, QuestionGenerator, parse_generated
+from slmsearch.made_questions.written import FORM, BadReplyError, ServedQuestionWriter, parse_generated
 from slmsearch.retrieval.hits import Hit
 from tests.judge_server import Behaviour, JudgeServer, always_no
 from tests.slmsearch.judge.stubs import StubClient, hasty_judge
@@ -55,7 +55,7 @@ class WordIndex:
         return sorted(hits, key=lambda hit: (-hit.score, hit.page_id))[:top_k]
 
 
-def make(limit: int = 0, seed: int = 0, generator: QuestionGenerator | None = None, pages: Sequence[Page] = PAGES) -> MadeQuestions:
+def make(limit: int = 0, seed: int = 0, generator: ServedQuestionWriter | None = None, pages: Sequence[Page] = PAGES) -> MadeQuestions:
     library = Library(pages)
     return make_questions(Filters(library, WordIndex(library), 3, limit), seed, generator)
 
@@ -126,10 +126,10 @@ def reply(*pairs: tuple[str, str]) -> str:
     return json.dumps({"questions": [{"question": question, "answer": answer} for question, answer in pairs]})
 
 
-def generator_of(answer: Callable[[str], str], **settings: object) -> tuple[QuestionGenerator, StubClient]:
+def generator_of(answer: Callable[[str], str], **settings: object) -> tuple[ServedQuestionWriter, StubClient]:
     client = StubClient(answer)
     config = hasty_judge(retries=1, backoff_s=0.0, max_backoff_s=0.0).model_validate({"kind": "ollama", "concurrency": 2, **settings})
-    return QuestionGenerator(client, config), client
+    return ServedQuestionWriter(client, config), client
 
 
 def long_pages() -> list[Page]:

@@ -15,7 +15,7 @@ from tests.slmsearch.made_questions.test_make import PAGES, WordIndex
 
 def renew(pages: Sequence[Page], earlier: Earlier = NOTHING, corrections: Sequence[Correction] = ()) -> Renewed:
     library = Library(pages)
-    return renew_questions(Filters(library, WordIndex(library), 3), earlier, corrections)
+    return renew_questions(Filters(library, WordIndex(library), 3), print_pages(library), earlier, corrections)
 
 
 def as_earlier(renewed: Renewed, pages: Sequence[Page]) -> Earlier:

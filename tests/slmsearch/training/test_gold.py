@@ -366,7 +366,5 @@ def test_a_question_passes_at_k_if_any_of_its_samples_is_right(corpus, model_dir
     monkeypatch.setattr(held_out, "TorchSampler", lambda *_: ScriptedSampler(answer))
     config = make_config(corpus, model_dir, tmp_path).changed({"evaluate.samples": 3})
     score = held_out.make_score(config, SimpleNamespace(tokenizer=None, tool_role="tool"))
-    assert score(None) == {held_out.CORRECT: 0.5, held_out.PASS_AT_K: 1.0}, (
-        "a guess of three is right, and one of each three samples"
-    )
+    assert score(None) == {held_out.CORRECT: 0.5, held_out.PASS_AT_K: 1.0}, "a guess of three is right, and one of each three samples"
     assert held_out.make_score(config.changed({"evaluate.samples": 1}), None) is None
