@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from slmsearch.config import RunConfig
     from slmsearch.corpus.pages import Page
     from slmsearch.corpus.questions import Question
+    from slmsearch.environments.environment import Environment
     from slmsearch.environments.question_set import QuestionSet
     from slmsearch.environments.registry import open_environment
     from slmsearch.environments.searcher.indexed_corpus import IndexedCorpus, open_indexed_corpus
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from slmsearch.environments.searcher.searcher_environment import SearcherEnvironment
     from slmsearch.episodes.controls import Controls
     from slmsearch.episodes.data_source import DataSource
-    from slmsearch.episodes.environment import Environment
     from slmsearch.episodes.episode import Episode
     from slmsearch.episodes.sampler import Sampling
     from slmsearch.episodes.teaching import Teaching
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _MODULES = {
     "Controls": "slmsearch.episodes.controls",
     "DataSource": "slmsearch.episodes.data_source",
-    "Environment": "slmsearch.episodes.environment",
+    "Environment": "slmsearch.environments.environment",
     "Episode": "slmsearch.episodes.episode",
     "IndexedCorpus": "slmsearch.environments.searcher.indexed_corpus",
     "Page": "slmsearch.corpus.pages",

@@ -16,8 +16,8 @@ from slmsearch.environments.searcher.indexed_corpus import IndexedCorpus
 from slmsearch.environments.searcher.rollout import Watch, play_episodes
 from slmsearch.environments.searcher.searcher_environment import SearcherEnvironment
 from slmsearch.environments.searcher.tools import READ, SEARCH, VIEW
-from slmsearch.episodes.environment import without_token_limits
 from slmsearch.episodes.episode import CallMade, Episode, StopReason, Turn
+from slmsearch.episodes.playable import without_token_limits
 from slmsearch.episodes.sampler import Sampling
 from slmsearch.errors import GenerationError
 from slmsearch.evaluate.policies import PolicySpec

@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import Any
 
 from slmsearch.config import CorpusConfig, RunConfig
-from slmsearch.episodes.environment import Environment
+from slmsearch.environments.environment import Environment
 from slmsearch.errors import ConfigError
 
 BUILT_IN = {
@@ -54,9 +54,7 @@ def find_environment(name: str) -> type[Environment]:
     except (ImportError, AttributeError) as error:
         raise ConfigError(f"environment {name!r} cannot be imported ({error}); give {known}") from error
     if not (isinstance(found, type) and issubclass(found, Environment)):
-        raise ConfigError(f"{name!r} is not a subclass of slmsearch.episodes.environment.Environment; give {known}")
-    if not hasattr(found, "data"):
-        raise ConfigError(f"environment {name!r} has no data: set {attribute}.data = QuestionSet, or a DataSource of your own")
+        raise ConfigError(f"{name!r} is not a subclass of slmsearch.environments.environment.Environment; give {known}")
     return found
 
 

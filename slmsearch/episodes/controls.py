@@ -26,8 +26,6 @@ class Controls(Generic[Opened]):
     """Controls that are derived from the trained policy's episodes and played after it."""
     has_sft: ClassVar[bool] = False
     """True if a control is supervised training for as long as GRPO took (`control`)."""
-    reward_kind: ClassVar[str] = ""
-    """Setting that selects a control's reward; its value `task` is the real reward. Empty: there is no such control."""
 
     def evaluated(self) -> tuple[str, ...]:
         """Return the names of the policies that are evaluated beside the trained one."""

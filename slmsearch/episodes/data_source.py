@@ -1,7 +1,7 @@
 """Data of an environment: questions, and the corpus or any other source behind them."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -9,8 +9,6 @@ from typing import Any, ClassVar
 from slmsearch.config import CorpusConfig, RunConfig
 from slmsearch.corpus.data_report import DataReport
 from slmsearch.corpus.documents.skipped import Skipped
-from slmsearch.corpus.questions import Question
-from slmsearch.errors import TrainingError
 
 
 @dataclass(frozen=True)
@@ -72,17 +70,3 @@ class DataSource(ABC):
     def servers(self) -> Mapping[str, bool]:
         """Return prefixes of settings with addresses and secrets, except policy and judge, and whether playing uses such a server."""
         return {"planner.": False, "retrieval.": False, "sandbox.": False}
-
-
-def select_questions(questions: Sequence[Question], limit: int) -> list[Question]:
-    """Select the questions to train on: the first `limit` questions (0: all), without repeated texts.
-
-    Raises:
-        TrainingError: no question is left.
-    """
-    unique: dict[str, Question] = {}
-    for question in questions:
-        unique.setdefault(question.question, question)
-    if not unique:
-        raise TrainingError("there is no question to train on: check corpus.questions")
-    return list(unique.values())[: limit or None]

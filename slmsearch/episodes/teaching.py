@@ -7,26 +7,12 @@ from typing import ClassVar, Generic, TypeVar
 
 from slmsearch.config import RunConfig, SftConfig
 from slmsearch.corpus.questions import Question
-from slmsearch.episodes.data_source import select_questions
+from slmsearch.episodes.demonstration import Demonstration
 from slmsearch.episodes.episode import Episode
-from slmsearch.episodes.sampler import Message
-from slmsearch.errors import ConfigError
+from slmsearch.errors import ConfigError, TrainingError
 
 Opened = TypeVar("Opened")
 """Type of the opened environment."""
-
-
-@dataclass(frozen=True, slots=True)
-class Demonstration:
-    """A question and alternating messages and tool results; ends with a message."""
-
-    question: str
-    turns: tuple[tuple[str, str], ...]
-    """Pairs of a message and the tool result that answers it; the last result is empty."""
-    prompt: tuple[Message, ...] = ()
-    """Opening messages; empty: those of the environment."""
-    new: bool = False
-    """True if the model never got the question right: a correction, or a question that it plays wrongly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,3 +100,17 @@ class Teaching(Generic[Opened]):
     def training_questions(self, environment: Opened, questions: Sequence[Question]) -> list[Question]:
         """Return the questions to train on: `questions`, or some of them replaced."""
         return select_questions(questions, self.config.train.limit)
+
+
+def select_questions(questions: Sequence[Question], limit: int) -> list[Question]:
+    """Select the questions to train on: the first `limit` questions (0: all), without repeated texts.
+
+    Raises:
+        TrainingError: no question is left.
+    """
+    unique: dict[str, Question] = {}
+    for question in questions:
+        unique.setdefault(question.question, question)
+    if not unique:
+        raise TrainingError("there is no question to train on: check corpus.questions")
+    return list(unique.values())[: limit or None]

@@ -10,10 +10,11 @@ from dataclasses import replace
 
 from slmsearch.config import EvaluateConfig, RunConfig
 from slmsearch.corpus.questions import Question
+from slmsearch.environments.environment import Environment
 from slmsearch.environments.registry import environment_of, open_environment
 from slmsearch.environments.searcher.twins import TWINS_VERSION
-from slmsearch.episodes.environment import Environment, without_token_limits
 from slmsearch.episodes.episode import Episode
+from slmsearch.episodes.playable import without_token_limits
 from slmsearch.episodes.rows import EpisodeRow
 from slmsearch.episodes.sampler import Sampler, Sampling
 from slmsearch.errors import ConfigError, CorpusError, EvaluationError, GenerationError

@@ -17,8 +17,8 @@ from pathlib import Path
 from slmsearch.config import RunConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.corpus.store import load_questions
+from slmsearch.environments.environment import Environment
 from slmsearch.environments.registry import open_environment
-from slmsearch.episodes.environment import Environment
 from slmsearch.errors import EvaluationError
 from slmsearch.evaluate import run
 from slmsearch.evaluate.metrics import summarise, summarise_slices

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from itertools import islice, takewhile
 
 from slmsearch.corpus.questions import Question
+from slmsearch.environments.environment import Environment
 from slmsearch.episodes.chat_renderer import longest_prompt, require_context
-from slmsearch.episodes.environment import Environment
+from slmsearch.episodes.demonstration import Demonstration
 from slmsearch.episodes.sampler import Message, SampledTurn, Sampler, Sampling
-from slmsearch.episodes.teaching import Demonstration
 from slmsearch.errors import ConfigError
 
 EXAMPLES_VERSION = 1

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from slmsearch.episodes.chat_renderer import ChatRenderer
-from slmsearch.episodes.environment import Environment, Limits
+from slmsearch.episodes.demonstration import Demonstration
 from slmsearch.episodes.episode import Episode
+from slmsearch.episodes.playable import Limits, Playable
 from slmsearch.episodes.sampler import Message
-from slmsearch.episodes.teaching import Demonstration
 
 IGNORED = -100
 """Label of tokens that carry no loss."""
@@ -60,7 +60,7 @@ def encode_turns(prompt: Sequence[Message], turns: Sequence[tuple[str, str]], re
     return Encoded(ids, labels, prompt_tokens)
 
 
-def encode_demonstration(demonstration: Demonstration, renderer: ChatRenderer, environment: Environment) -> Encoded:
+def encode_demonstration(demonstration: Demonstration, renderer: ChatRenderer, environment: Playable) -> Encoded:
     """Encode a demonstration under the prompt that training by reward, evaluation and serving use."""
     prompt = demonstration.prompt or environment.opening(demonstration.question)
     return replace(encode_turns(prompt, demonstration.turns, renderer), new=demonstration.new)

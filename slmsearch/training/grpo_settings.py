@@ -11,7 +11,7 @@ from trl import GRPOConfig
 
 from slmsearch.config import LoraSection, TrainConfig
 from slmsearch.corpus.questions import Question
-from slmsearch.episodes.environment import Environment
+from slmsearch.episodes.playable import Playable
 from slmsearch.errors import ConfigError
 
 PATIENCE_S = 4 * 3600
@@ -41,7 +41,7 @@ def order_questions(num_questions: int, num_rows: int, seed: int) -> list[int]:
     return order[:num_rows]
 
 
-def make_dataset(questions: Sequence[Question], environment: Environment) -> Dataset:
+def make_dataset(questions: Sequence[Question], environment: Playable) -> Dataset:
     """Make the data of a whole run: one row per question and step, as messages."""
     train = environment.config.train
     order = order_questions(len(questions), num_steps(train, len(questions)) * train.questions_per_step, train.seed)
@@ -49,7 +49,7 @@ def make_dataset(questions: Sequence[Question], environment: Environment) -> Dat
     return Dataset.from_dict({"prompt": [prompts[i] for i in order]})
 
 
-def make_arguments(environment: Environment, directory: Path, max_steps: int, use_cpu: bool) -> GRPOConfig:
+def make_arguments(environment: Playable, directory: Path, max_steps: int, use_cpu: bool) -> GRPOConfig:
     """Translate the environment's configuration into TRL's.
 
     Args:

@@ -22,9 +22,9 @@ from accelerate.utils import gather_object
 
 from slmsearch.corpus.questions import Question
 from slmsearch.environments.searcher.tools import SEARCH
-from slmsearch.episodes.environment import Environment, with_task_reward
 from slmsearch.episodes.episode import Episode, StopReason, ToolCall
 from slmsearch.episodes.grade import judge_episodes
+from slmsearch.episodes.playable import Playable, with_task_reward
 from slmsearch.episodes.rows import EpisodeRow
 from slmsearch.episodes.sampler import Sampler, Sampling
 from slmsearch.errors import TrainingError
@@ -43,7 +43,7 @@ class RolloutBridge:
     """A callable that plays a generation batch for TRL and keeps the metrics of the last one."""
 
     def __init__(
-        self, questions: Sequence[Question], environment: Environment, open_sampler: OpenSampler, end_id: int, timer: PhaseTimer
+        self, questions: Sequence[Question], environment: Playable, open_sampler: OpenSampler, end_id: int, timer: PhaseTimer
     ) -> None:
         """Bind the parts that episodes need.
 

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from slmsearch.config import SftConfig
+from slmsearch.environments.environment import Environment
 from slmsearch.episodes.chat_renderer import ChatRenderer, require_context
-from slmsearch.episodes.environment import Environment
 from slmsearch.errors import TrainingError
 from slmsearch.training.encoding import Encoded, encode_demonstration, fits
 

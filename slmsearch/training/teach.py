@@ -35,9 +35,9 @@ from slmsearch.artifacts.files import read_json, replace_json
 from slmsearch.config import LoraSection, PolicyConfig, RunConfig, TrainConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.corpus.store import load_questions
+from slmsearch.environments.environment import Environment
 from slmsearch.environments.registry import environment_of, open_environment
 from slmsearch.episodes.chat_renderer import ChatRenderer
-from slmsearch.episodes.environment import Environment
 from slmsearch.episodes.episode import Episode
 from slmsearch.episodes.sampler import Sampler, Sampling
 from slmsearch.errors import TrainingError

@@ -22,9 +22,9 @@ from slmsearch.artifacts.files import replace_json
 from slmsearch.config import PolicyConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.corpus.store import load_questions
+from slmsearch.environments.environment import Environment
 from slmsearch.environments.registry import open_environment
 from slmsearch.episodes.chat_renderer import ChatRenderer, longest_prompt, require_context
-from slmsearch.episodes.environment import Environment
 from slmsearch.errors import ConfigError, TrainingError
 from slmsearch.judge.qualify import require_qualified
 from slmsearch.models.known import split_commit

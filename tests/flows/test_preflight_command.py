@@ -4,7 +4,7 @@ import pytest
 from click.testing import CliRunner
 
 from flows.cli.main import cli
-from slmsearch.episodes.environment import Check
+from slmsearch.episodes.playable import Check
 
 
 @pytest.mark.parametrize("colour", [True, False])

@@ -11,15 +11,17 @@ import pytest
 from flows.train import train_and_eval
 from slmsearch.config import RunConfig, SftConfig
 from slmsearch.corpus.questions import Question
+from slmsearch.environments.environment import Environment
 from slmsearch.environments.question_set import QuestionSet
 from slmsearch.environments.registry import environment_of, open_environment
 from slmsearch.episodes.controls import Controls
-from slmsearch.episodes.environment import Environment, Limits
+from slmsearch.episodes.demonstration import Demonstration
 from slmsearch.episodes.episode import Episode
+from slmsearch.episodes.playable import Limits
 from slmsearch.episodes.reward import Reward
 from slmsearch.episodes.sampler import Message, Sampler, Sampling
 from slmsearch.episodes.scripted import ScriptedSampler
-from slmsearch.episodes.teaching import Demonstration, Teaching, TinyModel
+from slmsearch.episodes.teaching import Teaching, TinyModel
 from slmsearch.errors import ConfigError
 from slmsearch.training.bootstrap import bootstrap
 from tasks.tracking import open_tracker
@@ -35,7 +37,6 @@ class LookUp(Environment):
 
     name = "look-up"
     does = "knows the digit of a code"
-    data = QuestionSet
 
     def make_limits(self) -> Limits:
         return Limits(max_turn_tokens=8, max_episode_tokens=8, settings=("LookUp.make_limits",))
@@ -146,15 +147,6 @@ def test_the_flow_around_it(isolated_environment: Path, empty_store: Path, monke
 def test_an_unknown_environment_is_one_line(name: str, says: str) -> None:
     with pytest.raises(ConfigError, match=f"{says}.*searcher, planner, or MODULE:CLASS"):
         environment_of(RunConfig(environment=name))
-
-
-class WithoutData(Environment):
-    """Names no data."""
-
-
-def test_an_environment_without_data_is_one_line() -> None:
-    with pytest.raises(ConfigError, match=r"has no data: set WithoutData\.data = QuestionSet"):
-        environment_of(RunConfig(environment=f"{__name__}:WithoutData"))
 
 
 def test_the_first_part_alone_plays_and_grades_questions_of_a_file(tmp_path: Path) -> None:

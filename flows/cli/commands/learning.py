@@ -16,7 +16,7 @@ from slmsearch.processes.processor import multiplies_bfloat16
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from slmsearch.episodes.environment import Check
+    from slmsearch.episodes.playable import Check
 
 
 class Duration(click.ParamType):  # type: ignore[type-arg]  # generic only to type checkers

@@ -11,7 +11,8 @@ from typing import Literal
 
 from slmsearch.environments.planner.plan import DIRECT, render_plan
 from slmsearch.environments.planner.problems import MAX_OPERATIONS, Problem, generate_problem, gold_plan
-from slmsearch.episodes.teaching import Demonstration, TinyModel
+from slmsearch.episodes.demonstration import Demonstration
+from slmsearch.episodes.teaching import TinyModel
 
 EASY_OPERATIONS = 2
 """Operations up to which the demonstrating planner leaves a problem to the worker."""

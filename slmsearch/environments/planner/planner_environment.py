@@ -14,6 +14,7 @@ from slmsearch.corpus.data_report import DataReport
 from slmsearch.corpus.questions import Question
 from slmsearch.corpus.sources import read_rows
 from slmsearch.corpus.store import load_questions
+from slmsearch.environments.environment import Environment
 from slmsearch.environments.planner.plan import DIRECT, MAX_QUESTION_CHARS, Plan, Subproblem, parse_plan, render_plan
 from slmsearch.environments.planner.plan_demonstrations import TINY_PLANNER, make_plan_demonstrations
 from slmsearch.environments.planner.plan_prompt import COMBINE, DIRECT_SOLUTION, PLAN_PROMPT_VERSION, SUBPROBLEM, Task, make_plan_prompt
@@ -24,13 +25,14 @@ from slmsearch.environments.planner.worker import ArithmeticWorker, ModelWorker,
 from slmsearch.environments.question_set import QuestionSet
 from slmsearch.episodes.chat_renderer import ChatRenderer
 from slmsearch.episodes.controls import Controls
-from slmsearch.episodes.environment import Check, Environment, Limits, through
+from slmsearch.episodes.demonstration import Demonstration
 from slmsearch.episodes.episode import Episode, StopReason
 from slmsearch.episodes.grade import judge_episodes
+from slmsearch.episodes.playable import Check, Limits, through
 from slmsearch.episodes.rows import EpisodeRow, make_row
 from slmsearch.episodes.sampler import Message, Sampler, Sampling
 from slmsearch.episodes.scripted import ScriptedSampler
-from slmsearch.episodes.teaching import Demonstration, Teaching
+from slmsearch.episodes.teaching import Teaching
 from slmsearch.errors import CorpusError, GenerationError
 from slmsearch.judge import Judge, Verdict
 from slmsearch.judge.exact import RULES_VERSION
@@ -126,7 +128,6 @@ class PlannerControls(Controls["PlannerEnvironment"]):
     baselines = (WORKER_ALONE, PLAN_IS_QUESTION)
     reference = WORKER_ALONE
     derived = (PLANS_SHUFFLED,)
-    reward_kind = "planner.reward.kind"
 
     def sampler(self, environment: "PlannerEnvironment", name: str, questions: Sequence[Question], written: Mapping[str, str]) -> Sampler:
         if name == WORKER_ALONE:
@@ -144,6 +145,7 @@ class PlannerEnvironment(Environment):
 
     does = "splits a problem for a frozen worker"
     name = "planner"
+    reward_kind = "planner.reward.kind"
     tool_names = (SUBPROBLEM, COMBINE, DIRECT_SOLUTION)
     data = PlannerData
     teaching = PlannerTeaching

@@ -35,8 +35,9 @@ from slmsearch.environments.searcher.quoting import find_quotation
 from slmsearch.environments.searcher.rollout import open_prompts
 from slmsearch.environments.searcher.tools import ABSENT, READ, SEARCH, VIEW, Toolbox
 from slmsearch.environments.searcher.twins import UNKNOWABLE, mix_twins
+from slmsearch.episodes.demonstration import Demonstration
 from slmsearch.episodes.episode import ToolCall, ToolResult
-from slmsearch.episodes.teaching import Demonstration, TinyModel
+from slmsearch.episodes.teaching import TinyModel
 from slmsearch.retrieval.hits import Hit
 
 SECOND_HOP_FRAC = 0.2

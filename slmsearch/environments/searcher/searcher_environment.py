@@ -18,6 +18,7 @@ from slmsearch.corpus.documents.skipped import Skipped
 from slmsearch.corpus.questions import Question
 from slmsearch.corpus.sources import source_parts
 from slmsearch.corpus.store import build_corpus
+from slmsearch.environments.environment import Environment
 from slmsearch.environments.searcher.baselines import RetrieveThenAnswer
 from slmsearch.environments.searcher.demonstrations import TINY_SEARCHER, demonstrate_by_gold, make_demonstrations
 from slmsearch.environments.searcher.failure_modes import measure_episode
@@ -31,15 +32,16 @@ from slmsearch.environments.searcher.tools import READ, SEARCH, TOOL_NAMES, VIEW
 from slmsearch.environments.searcher.twins import TWINS_VERSION, make_twins, mix_twins
 from slmsearch.episodes.chat_renderer import ChatRenderer
 from slmsearch.episodes.controls import Controls
-from slmsearch.episodes.data_source import DataSource, select_questions
-from slmsearch.episodes.environment import Check, Environment, Limits, through
+from slmsearch.episodes.data_source import DataSource
+from slmsearch.episodes.demonstration import Demonstration
 from slmsearch.episodes.episode import Episode, ToolCall, ToolResult
 from slmsearch.episodes.grade import Score, judging_ahead
+from slmsearch.episodes.playable import Check, Limits, through
 from slmsearch.episodes.reward import Reward
 from slmsearch.episodes.rows import EpisodeRow, Measures
 from slmsearch.episodes.sampler import Message, Sampler, Sampling
 from slmsearch.episodes.scripted import ScriptedSampler
-from slmsearch.episodes.teaching import Demonstration, Teaching
+from slmsearch.episodes.teaching import Teaching, select_questions
 from slmsearch.errors import SandboxError
 from slmsearch.judge import Judge
 from slmsearch.judge.exact import RULES_VERSION
@@ -169,7 +171,6 @@ class SearcherControls(Controls["SearcherEnvironment"]):
 
     baselines = (RANDOM, RETRIEVE_THEN_ANSWER)
     has_sft = True
-    reward_kind = "reward.kind"
 
     def evaluated(self) -> tuple[str, ...]:
         """See `Controls.evaluated`: the policies of `evaluate.baselines`, models included."""
@@ -195,6 +196,7 @@ class SearcherEnvironment(Environment):
 
     does = "searches a corpus in several turns"
     name = "searcher"
+    reward_kind = "reward.kind"
     tool_names = TOOL_NAMES
     data = SearcherData
     teaching = SearcherTeaching

@@ -9,6 +9,7 @@ from typing import Self
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.questions import Question, holds_answer
 from slmsearch.corpus.store import build_corpus, load_questions, read_pages
+from slmsearch.environments.environment import Environment
 from slmsearch.environments.searcher.demonstrations import NO_GOLD, SEVERAL
 from slmsearch.environments.searcher.evidence import shown_pages
 from slmsearch.environments.searcher.parsing import render_answer
@@ -24,12 +25,12 @@ from slmsearch.environments.writer.writing import (
     read_question,
     write_questions,
 )
-from slmsearch.episodes.data_source import select_questions
-from slmsearch.episodes.environment import Environment, Limits
+from slmsearch.episodes.demonstration import Demonstration
 from slmsearch.episodes.episode import Episode, StopReason, ToolCall, Turn
+from slmsearch.episodes.playable import Limits
 from slmsearch.episodes.rows import Measures
 from slmsearch.episodes.sampler import Message, Sampler, Sampling
-from slmsearch.episodes.teaching import Demonstration, Teaching
+from slmsearch.episodes.teaching import Teaching, select_questions
 from slmsearch.judge import Judge
 from slmsearch.made_questions.cloze import Draft, Excerpt
 from slmsearch.made_questions.make import WRITTEN

@@ -9,7 +9,7 @@ from pathlib import Path
 from slmsearch.artifacts.files import replace_text
 from slmsearch.config import RunConfig
 from slmsearch.environments.searcher.indexed_corpus import open_indexed_corpus
-from slmsearch.episodes.data_source import select_questions
+from slmsearch.episodes.teaching import select_questions
 from slmsearch.extensions.bench.shapes import BenchShape
 from slmsearch.keys import content_key
 from slmsearch.made_questions.make import Filters, make_questions

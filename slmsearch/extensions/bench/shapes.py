@@ -22,9 +22,9 @@ from slmsearch.environments.searcher.parsing import render_call
 from slmsearch.environments.searcher.searcher_environment import SearcherEnvironment
 from slmsearch.environments.searcher.tools import VIEW, Toolbox
 from slmsearch.episodes.chat_renderer import ChatRenderer
-from slmsearch.episodes.data_source import select_questions
+from slmsearch.episodes.demonstration import Demonstration
 from slmsearch.episodes.episode import ToolCall, ToolResult
-from slmsearch.episodes.teaching import Demonstration
+from slmsearch.episodes.teaching import select_questions
 from slmsearch.training.bootstrap import build_tokenizer, make_model
 from slmsearch.training.encoding import Encoded, encode_demonstration
 from slmsearch.training.memory import measure_shape

@@ -10,8 +10,8 @@ from slmsearch.environments.searcher.answer_sources import AnswerSource, find_so
 from slmsearch.environments.searcher.indexed_corpus import open_indexed_corpus
 from slmsearch.environments.searcher.rollout import Watch, play_episodes
 from slmsearch.environments.searcher.searcher_environment import SearcherEnvironment
-from slmsearch.episodes.environment import without_token_limits
 from slmsearch.episodes.episode import Episode, StopReason, ToolCall, Turn
+from slmsearch.episodes.playable import without_token_limits
 from slmsearch.episodes.sampler import Sampler, Sampling
 from slmsearch.errors import ContextError
 from slmsearch.evaluate.policies import PolicySpec

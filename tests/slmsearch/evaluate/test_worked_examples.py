@@ -14,10 +14,11 @@ from slmsearch.environments.planner.plan import parse_plan
 from slmsearch.environments.planner.planner_environment import PlannerEnvironment
 from slmsearch.environments.searcher.parsing import parse_turn, render_answer
 from slmsearch.environments.searcher.searcher_environment import SearcherEnvironment
+from slmsearch.episodes.demonstration import Demonstration
 from slmsearch.episodes.episode import StopReason
 from slmsearch.episodes.sampler import Message, Sampling
 from slmsearch.episodes.scripted import ScriptedSampler
-from slmsearch.episodes.teaching import Demonstration, Teaching
+from slmsearch.episodes.teaching import Teaching
 from slmsearch.errors import ConfigError, ContextError
 from slmsearch.evaluate import run, shards
 from slmsearch.evaluate.policies import PolicySpec

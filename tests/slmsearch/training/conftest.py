@@ -98,7 +98,7 @@ def imitate(model, tokenizer):
 
     from slmsearch.environments.registry import environment_of
     from slmsearch.episodes.chat_renderer import ChatRenderer
-    from slmsearch.episodes.teaching import Demonstration
+    from slmsearch.episodes.demonstration import Demonstration
     from slmsearch.training.encoding import encode_demonstration
 
     searching = (('<tool>search_pages("Mira")</tool>', "mira: Mira\ndunmar: Dunmar"), ("<answer>1823</answer>", ""))

@@ -19,8 +19,8 @@ from slmsearch.environments.planner.problems import generate_problems, gold_plan
 from slmsearch.environments.planner.worker import ModelWorker
 from slmsearch.environments.registry import environment_of
 from slmsearch.episodes.chat_renderer import ChatRenderer
+from slmsearch.episodes.demonstration import Demonstration
 from slmsearch.episodes.sampler import Sampling
-from slmsearch.episodes.teaching import Demonstration
 from slmsearch.judge import ExactJudge
 from slmsearch.sampling.load_sampler import load_with_base
 from slmsearch.training.bootstrap import bootstrap_settings, build_tokenizer

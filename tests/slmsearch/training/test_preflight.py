@@ -14,8 +14,8 @@ from slmsearch.environments.searcher.parsing import ParsedTurn
 from slmsearch.environments.searcher.searcher_environment import SearcherEnvironment
 from slmsearch.environments.searcher.tools import Toolbox
 from slmsearch.episodes.chat_renderer import ChatRenderer, longest_prompt
-from slmsearch.episodes.environment import Check
 from slmsearch.episodes.episode import Episode
+from slmsearch.episodes.playable import Check
 from slmsearch.errors import PreflightError
 from slmsearch.judge.cache import FILE, VerdictCache
 from slmsearch.judge.llm import make_judge

@@ -16,8 +16,8 @@ from slmsearch.environments.registry import environment_of
 from slmsearch.environments.searcher.demonstrations import make_demonstrations
 from slmsearch.environments.searcher.prompt import make_prompt
 from slmsearch.episodes.chat_renderer import ChatRenderer
+from slmsearch.episodes.demonstration import Demonstration
 from slmsearch.episodes.sampler import Sampling
-from slmsearch.episodes.teaching import Demonstration
 from slmsearch.errors import ModelError
 from slmsearch.models.load import load_model
 from slmsearch.sampling.torch_sampler import TorchSampler

@@ -15,8 +15,8 @@ from slmsearch.artifacts.files import file_hash
 from slmsearch.config import PolicyConfig
 from slmsearch.environments.searcher.searcher_environment import SearcherEnvironment
 from slmsearch.environments.searcher.tools import Toolbox
-from slmsearch.episodes.data_source import select_questions
 from slmsearch.episodes.sampler import Sampling
+from slmsearch.episodes.teaching import select_questions
 from slmsearch.errors import ModelError, TrainingError
 from slmsearch.judge import ExactJudge
 from slmsearch.models.hashes import trained_policy, weights_file

@@ -19,10 +19,10 @@ from slmsearch.environments.searcher.demonstrations import TitleIndex, demonstra
 from slmsearch.environments.searcher.rollout import play_episodes
 from slmsearch.environments.searcher.tools import READ, SEARCH, VIEW, Toolbox
 from slmsearch.environments.searcher.twins import base_id, find_stating, make_twins, mix_twins
-from slmsearch.episodes.data_source import select_questions
 from slmsearch.episodes.episode import ToolCall
 from slmsearch.episodes.sampler import Sampling
 from slmsearch.episodes.scripted import ScriptedSampler
+from slmsearch.episodes.teaching import select_questions
 from slmsearch.errors import ConfigError
 from slmsearch.training.rollout_bridge import gate_abstentions
 from tests.slmsearch.evaluate.builders import make

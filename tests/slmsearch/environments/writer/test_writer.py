@@ -15,13 +15,13 @@ from slmsearch.config import CorpusConfig, JudgeConfig, LearnConfig, PathsConfig
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.pages import Page
 from slmsearch.corpus.questions import Question
+from slmsearch.environments.environment import Environment
 from slmsearch.environments.registry import environment_of
 from slmsearch.environments.searcher.tools import Toolbox
 from slmsearch.environments.writer import trained_writer
 from slmsearch.environments.writer.trained_writer import TrainedQuestionWriter, make_question_writer
 from slmsearch.environments.writer.writer_environment import WriterEnvironment
 from slmsearch.environments.writer.writing import answer_drafts, choose_answers, read_question
-from slmsearch.episodes.environment import Environment
 from slmsearch.episodes.sampler import Sampling
 from slmsearch.episodes.scripted import ScriptedSampler
 from slmsearch.errors import ConfigError

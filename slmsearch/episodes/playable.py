@@ -1,7 +1,6 @@
-"""An environment, which a policy plays and which grades the episodes.
+"""What can be played: it opens an episode, lets a policy play it, and grades it.
 
-Training, evaluation, flows and tracking know an environment by this class and its three further parts, each with a default: its data
-(`data_source.py`), its supervised training (`teaching.py`) and its controls (`controls.py`). docs/environments.md shows a whole one.
+It is the first part of an environment; the others (data, supervised training, controls) are in `environments/environment.py`.
 """
 
 from abc import ABC, abstractmethod
@@ -9,20 +8,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol, Self, TypeVar
+from typing import ClassVar, Protocol, Self, TypeVar
 
 from slmsearch.config import RunConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.episodes.chat_renderer import ChatRenderer
-from slmsearch.episodes.controls import Controls
-from slmsearch.episodes.data_source import DataSource
 from slmsearch.episodes.episode import Episode
 from slmsearch.episodes.grade import grade_episodes
 from slmsearch.episodes.one_turn import play_one_turn
 from slmsearch.episodes.reward import Reward
 from slmsearch.episodes.rows import EpisodeRow, Measures
 from slmsearch.episodes.sampler import Message, Sampler, Sampling
-from slmsearch.episodes.teaching import Teaching
 from slmsearch.judge import Judge, Verdict
 
 NO_TOKEN_LIMIT = 1_000_000_000
@@ -64,8 +60,8 @@ class BaseUser(Protocol):
         ...
 
 
-class Environment(ABC):
-    """An environment that a policy can be trained and evaluated in, with the settings of a run."""
+class Playable(ABC):
+    """Something that a policy can play and learn from, with the settings of a run."""
 
     name: ClassVar[str]
     """Name of the environment, and part of the names of the registered model, of files and of tags."""
@@ -73,9 +69,8 @@ class Environment(ABC):
     """Description of a trained model's skill, for its card."""
     tool_names: ClassVar[tuple[str, ...]] = ()
     """Names of the calls that an episode may hold."""
-    data: ClassVar[type[DataSource]]
-    teaching: ClassVar[type[Teaching[Any]]] = Teaching
-    controls: ClassVar[type[Controls[Any]]] = Controls
+    reward_kind: ClassVar[str] = ""
+    """Setting that selects a control's reward; its value `task` is the real reward. Empty: there is no such control."""
     judge: Judge
     """Judge of the answers; missing until the environment is open, as are the resources of its own."""
     base_user: BaseUser | None = None
@@ -150,10 +145,10 @@ class Environment(ABC):
         return same
 
 
-AnyEnvironment = TypeVar("AnyEnvironment", bound=Environment)
+Played = TypeVar("Played", bound=Playable)
 
 
-def without_token_limits(environment: AnyEnvironment) -> AnyEnvironment:
+def without_token_limits(environment: Played) -> Played:
     """Return an environment without limits in tokens, for policies that write bytes."""
     sections = RunConfig.model_fields
     settings = [name for name in environment.limits.settings if name.partition(".")[0] in sections]
@@ -162,9 +157,9 @@ def without_token_limits(environment: AnyEnvironment) -> AnyEnvironment:
     return same
 
 
-def with_task_reward(environment: AnyEnvironment) -> AnyEnvironment:
+def with_task_reward(environment: Played) -> Played:
     """Return an environment with the real reward, where the configured reward is a control."""
-    setting = environment.controls.reward_kind
+    setting = environment.reward_kind
     return environment.changed({setting: "task"}) if setting else environment
 
 

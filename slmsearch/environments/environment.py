@@ -1,0 +1,20 @@
+"""An environment: what a policy plays, with its data, its supervised training and its controls, each with a default.
+
+Training, evaluation, flows and tracking know an environment by this class. docs/environments.md shows a whole one.
+"""
+
+from typing import Any, ClassVar
+
+from slmsearch.environments.question_set import QuestionSet
+from slmsearch.episodes.controls import Controls
+from slmsearch.episodes.data_source import DataSource
+from slmsearch.episodes.playable import Playable
+from slmsearch.episodes.teaching import Teaching
+
+
+class Environment(Playable):
+    """An environment that a policy can be trained and evaluated in, with the settings of a run."""
+
+    data: ClassVar[type[DataSource]] = QuestionSet
+    teaching: ClassVar[type[Teaching[Any]]] = Teaching
+    controls: ClassVar[type[Controls[Any]]] = Controls
