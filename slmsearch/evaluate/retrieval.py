@@ -180,7 +180,7 @@ def _summarise(
         chosen = [[measured[i] for i in members] for measured in columns.values()]
         return {metric: max(len(_values(some, metric)) for some in chosen) for metric in metrics}
 
-    found = {}
+    found: dict[str, dict[str, Any]] = {}
     for name, measured in columns.items():
         of_groups = {group: _means([measured[i] for i in members], metrics) for group, members in places.items()}
         found[name] = {**_means(measured, metrics), "intervals": _intervals(measured, metrics, alpha), "groups": of_groups}
