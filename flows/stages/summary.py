@@ -61,7 +61,7 @@ class BesideSearch:
     @property
     def fair_gain(self) -> Compared:
         """Comparison of GRPO with the better untrained baseline, with worked examples or without."""
-        return max((gain for gain in (self.few_shot_gain, self.gain) if gain), key=lambda gain: gain["before"])
+        return max((gain for gain in (self.gain, self.few_shot_gain) if gain), key=lambda gain: gain["before"])
 
     def describe(self) -> str:
         """Describe that comparison in one sentence."""

@@ -37,6 +37,6 @@ def test_training_and_the_control_beside_it_fit(left_s: float, played_s: float, 
 
 def test_an_hour_and_a_minute() -> None:
     planned = plan_start(3300, Speed(5.3, 3300), 400, CONFIG.sft)
-    assert (planned["sft.steps"], planned["evaluate.limit"]) == (357, 400)
-    with pytest.raises(ConfigError, match="60 s are left of the budget and at least 443 s are needed"):
+    assert (planned["sft.steps"], planned["evaluate.limit"]) == (312, 400)
+    with pytest.raises(ConfigError, match="60 s are left of the budget and at least 515 s are needed"):
         plan_start(60, Speed(5.3, 3300), 400, CONFIG.sft)
