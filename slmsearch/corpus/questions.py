@@ -13,8 +13,8 @@ UNANSWERABLE = "unanswerable"
 """Kind of an unanswerable question."""
 CLOSED = ("yes", "no")
 """Answers that no text states."""
-MAX_SPAN_WORDS = 10
-"""Number of words of the longest span; a longer answer is a passage."""
+PASSAGE_WORDS = 10
+"""Number of words above which an answer is a passage."""
 WORD = re.compile(rf"[{GLUED}][{MARKS}]*|[^\W{GLUED}](?:[^\W{GLUED}]|[{MARKS}])*")
 """Pattern of a word; in scripts without spaces each character is a word."""
 _ASCII_WORD = re.compile(r"\w+")
@@ -74,7 +74,7 @@ FIELDS = tuple(name for name in Question.__slots__ if name not in ("source", "vi
 
 def is_passage(answer: str) -> bool:
     """Return True if an answer is a passage, such as steps or an explanation; part of it is then partly right."""
-    return len(answer.split()) > MAX_SPAN_WORDS
+    return len(answer.split()) > PASSAGE_WORDS
 
 
 def holds_answer(text: str, answer: str) -> bool:

@@ -27,7 +27,7 @@ from slmsearch.config import SearcherConfig, SftConfig, WorldConfig
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.pages import Section
 from slmsearch.corpus.paragraphs import plain_title
-from slmsearch.corpus.questions import MAX_SPAN_WORDS, UNKNOWN_ANSWER, Question, content_words, holds_answer, is_passage
+from slmsearch.corpus.questions import PASSAGE_WORDS, UNKNOWN_ANSWER, Question, content_words, holds_answer, is_passage
 from slmsearch.corpus.view import View
 from slmsearch.corpus.world import generate_world
 from slmsearch.environments.searcher.parsing import render_answer, render_call, render_quotation
@@ -357,4 +357,4 @@ def _lists(section_id: str, result: ToolResult) -> bool:
 def _holds_answer(question: Question, result: ToolResult) -> bool:
     """Return whether a part of a section shows the end of an answer; a passage may begin in the part before."""
     shown = " ".join(result.text.lower().split())
-    return any(" ".join(answer.lower().split()[-MAX_SPAN_WORDS:]) in shown for answer in question.answers)
+    return any(" ".join(answer.lower().split()[-PASSAGE_WORDS:]) in shown for answer in question.answers)

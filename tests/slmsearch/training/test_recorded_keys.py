@@ -23,13 +23,13 @@ def config(tmp_path, monkeypatch):
 
 
 def test_recorded_keys_of_the_searcher(config):
-    assert job.train_key(config, "digest", "index") == "96a6e55df76688f18241"
+    assert job.train_key(config, "digest", "index") == "d4fcde42516cf1f7e920"
     specs = [PolicySpec("untrained", config.policy), PolicySpec("random", None), PolicySpec("retrieve-then-answer", None)]
     keys = [eval_key(QUESTIONS, "index", spec, config, "digest") for spec in specs]
-    assert keys == ["41200550c781f5caa17c", "60d8bb2576b15142b434", "ecfbb336be8bde608e32"]
+    assert keys == ["c3320ed17ee334c10ea2", "0c09d091c4a5e226bed0", "994e22a607e428ae5318"]
     other = config.model_copy(update={"judge": JudgeConfig(kind="ollama"), "reward": RewardConfig(correctness="f1")})
-    assert job.train_key(other, "digest", "index") == "4e3198d38661c49fa43e"
-    assert eval_key(QUESTIONS, "index", specs[0], other, "digest") == "cf23e196dc119188b2f5"
+    assert job.train_key(other, "digest", "index") == "a3bcc54864115a03c7f6"
+    assert eval_key(QUESTIONS, "index", specs[0], other, "digest") == "c18aaf5e6e8682981e2a"
 
 
 def test_what_a_search_says_is_part_of_the_keys(config):
