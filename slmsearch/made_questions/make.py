@@ -270,7 +270,9 @@ def _add_written(filters: Filters, writer: QuestionWriter, pages: Sequence[Page]
     sections = [section for _, section in taken if len(section.text) >= MIN_SECTION_CHARS]
     filters.reader = writer.reader
     for done, drafts in enumerate(writer.write(sections, filters), start=1):
-        filters.add(drafts, min(BATCH, math.ceil(limit - filters.kept[WRITTEN])) if limit else BATCH)
+        for draft in drafts:
+            if not limit or filters.kept[WRITTEN] < limit:
+                filters.add([draft], min(BATCH, math.ceil(limit - filters.kept[WRITTEN])) if limit else BATCH)
         if progress is not None:
             progress(done * len(pages) // len(sections), len(pages))
         if limit and filters.kept[WRITTEN] >= limit:

@@ -15,8 +15,17 @@ from slmsearch.corpus.splits import assign_splits
 from slmsearch.keys import content_key
 from slmsearch.made_questions.cloze import Draft, Excerpt
 from slmsearch.made_questions.links import add_two_hop
-from slmsearch.made_questions.make import CORRECTION, Filters, Kinds, MadeQuestions, Progress, excerpts_of, make_questions, make_row
-from slmsearch.made_questions.written import QuestionWriter
+from slmsearch.made_questions.make import (
+    CORRECTION,
+    Filters,
+    Kinds,
+    MadeQuestions,
+    Progress,
+    QuestionWriter,
+    excerpts_of,
+    make_questions,
+    make_row,
+)
 
 ACCEPTED = "accepted"
 

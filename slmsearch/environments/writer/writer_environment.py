@@ -43,7 +43,7 @@ NOWHERE = Excerpt("", "", "", "", "")
 class WriterData(SearcherData):
     """The searcher's corpus and questions."""
 
-    unused = ("planner.",)
+    unused = ("planner.", "reward.")
 
 
 class WriterTeaching(Teaching["WriterEnvironment"]):
