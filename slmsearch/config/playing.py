@@ -36,7 +36,7 @@ class SearcherConfig(ConfigSection):
     and it answers at once (a reader). `nothing`: it answers at once from memory (closed book). A message without tags is an answer if
     no tool can be called."""
     shows: Literal["titles", "sections", "text"] = "titles"
-    """What a search shows of each page found. `titles`: `page_id: title`. `sections`: also the best section, `page_id: title (section_id)`;
+    """Form of the pages that a search shows. `titles`: `page_id: title`. `sections`: also the best section, `page_id: title (section_id)`;
     this saves a turn for a model that uses it. `text`: the best sections themselves, as many as fit into `max_section_chars` together, and
     the titles of the others; one call then shows what a reader has."""
     missing_names: bool = True

@@ -26,8 +26,8 @@ SECTION_PARAGRAPHS = 3
 _IN_NO_ID = re.compile(r"[\s:]")
 
 
-class Passage(NamedTuple):
-    """Paragraph of a page."""
+class SetPassage(NamedTuple):
+    """Paragraph of a page that a published set brings."""
 
     title: str
     text: str
@@ -36,9 +36,9 @@ class Passage(NamedTuple):
 class SetRow(NamedTuple):
     """Row of a published set."""
 
-    passages: list[Passage]
+    passages: list[SetPassage]
     """Passages that the row brings."""
-    gold: list[Passage]
+    gold: list[SetPassage]
     """Passages that the question needs, in reading order."""
     answers: list[str]
     """Accepted answers, the best first; empty if the question has none."""
@@ -114,7 +114,7 @@ def _is_squad(row: Row) -> bool:
 
 def _read_squad(row: Row) -> SetRow:
     """Read a row of SQuAD; its answer is the one that most annotators marked, on a tie the first."""
-    passage = Passage(row["title"], row["context"])
+    passage = SetPassage(row["title"], row["context"])
     answers = [text for text, _ in Counter(map(str.strip, row["answers"]["text"])).most_common() if text]
     return SetRow([passage], [passage], answers, {"kind": "plain"})
 
@@ -126,7 +126,7 @@ def _read_hotpot(row: Row, where: str) -> SetRow | None:
     if isinstance(context, Mapping):  # as on the Hub
         context = list(zip(_listed(context.get("title")), _listed(context.get("sentences")), strict=False))
     passages = [
-        Passage(title, "".join(sentences)) for title, sentences in _pairs(context) if isinstance(title, str) and _are_texts(sentences)
+        SetPassage(title, "".join(sentences)) for title, sentences in _pairs(context) if isinstance(title, str) and _are_texts(sentences)
     ]
     if not passages:
         raise CorpusError(f"{where}: a row of HotpotQA without contexts; take the distractor file, which has ten paragraphs a question")
@@ -156,7 +156,7 @@ def _read_musique(row: Row, where: str) -> SetRow | None:
     texts = [text.strip() for given in answers for text in (given if isinstance(given, list) else [given]) if isinstance(text, str)]
     accepted = list(dict.fromkeys(filter(None, texts))) if row.get("answerable") is not False else []
     name, parted, _ = str(row.get("id")).partition("__")  # as in 3hop1__9285_5188
-    passages, gold = ([Passage(item["title"], text) for item, text in found] for found in (whole, needed))
+    passages, gold = ([SetPassage(item["title"], text) for item, text in found] for found in (whole, needed))
     fields = {"kind": name if parted else "plain", "hops": len(gold) or len(steps), "source": "musique" if steps else None}
     return SetRow(passages, gold, accepted, fields)
 
