@@ -1,4 +1,4 @@
-"""What can be played: it opens an episode, lets a policy play it, and grades it.
+"""The interface of what a policy plays: it opens an episode, lets the policy play it, and grades it.
 
 It is the first part of an environment; the others (data, supervised training, controls) are in `environments/environment.py`.
 """
