@@ -65,7 +65,7 @@ class Ranks:
 
 @dataclass(frozen=True, slots=True)
 class FirstSearch:
-    """What a search for the question's own words shows."""
+    """Result of a search for the question's own words."""
 
     question: Question
     all_pages_shown: bool

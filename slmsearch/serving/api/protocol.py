@@ -314,7 +314,8 @@ def describe_answer(answer: Answer, steps: Sequence[PlayedStep]) -> FoundAnswer:
 
 
 def _as_encodable(source: AnswerSource) -> AnswerSource:
-    return replace(source, **{name: encodable(value) for name, value in asdict(source).items() if isinstance(value, str)})
+    texts: dict[str, Any] = {name: encodable(value) for name, value in asdict(source).items() if isinstance(value, str)}
+    return replace(source, **texts)
 
 
 def _finish(episode: Episode) -> str:
