@@ -28,9 +28,9 @@ class SearcherConfig(ConfigSection):
     """Maximum number of tokens in one assistant message."""
     max_episode_tokens: int = Field(default=448, ge=16)
     """Maximum number of tokens after the prompt, tool results included."""
-    max_section_chars: ClassVar[int] = 1500
-    """Size of one part of a section or of a list of a page's sections, in characters; `section_id#2` is the second part. It is some 400
-    tokens of English; more would fill a small model's episode."""
+    max_section_chars: int = Field(default=1500, ge=100)
+    """Size of one part of a section or of a list of a page's sections, and of all text that a search shows, in characters; `section_id#2`
+    is the second part. 1500 are some 400 tokens of English. Less makes more and shorter results, which a small model learns faster."""
     reads: Literal["tools", "shown", "nothing"] = "tools"
     """Source of the model's knowledge. `tools`: it searches. `shown`: its prompt holds the sections that a search for the question finds,
     and it answers at once (a reader). `nothing`: it answers at once from memory (closed book). A message without tags is an answer if

@@ -22,7 +22,7 @@ from slmsearch.corpus.questions import Question, content_words, holds_answer
 from slmsearch.corpus.sections import is_fence_end, outline, read_fence
 
 MAX_CHARS = 1500
-"""Maximum length of a paragraph, in characters; the same as `SearcherConfig.max_section_chars`."""
+"""Maximum length of a paragraph, in characters; the same as the default of `searcher.max_section_chars`."""
 _BRACKETS = re.compile(r"\s*\([^()]*\)$")
 """Part of a title that distinguishes it from others, as in "Ran (film)"; texts omit it."""
 _SENTENCE_END = re.compile(r"(?<=[.!?])[\"\u201d\u2019')\]]*\s+(?=[\"\u201c\u2018'(\[]*[A-Z\u00c0-\u00de0-9])|\n")

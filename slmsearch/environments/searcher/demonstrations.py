@@ -280,7 +280,8 @@ def _read_gold(question: Question, searched: ToolResult, turns: Turns, toolbox: 
             queries = names[:1] if hop else [question.question, *other_queries(question.question)]
             queries = [query for query in queries if render_call(ToolCall(SEARCH, query)) != turns[0][0]]
             searched = yield from _search_again(queries, searched, section, turns, toolbox.shows)
-        if _shows(searched, section, "text") and len(section.text) <= toolbox.max_section_chars:
+        is_whole = len(section.text) <= toolbox.max_section_chars
+        if _shows(searched, section, "text") and (is_whole or _holds_answer(question, searched)):
             continue
         if not _shows(searched, section, "sections"):
             yield from _go_through(VIEW, section.page_id, turns, partial(_lists, section_id))

@@ -11,6 +11,7 @@ from random import Random
 
 from slmsearch.config import SearcherConfig
 from slmsearch.corpus.library import Library
+from slmsearch.corpus.paragraphs import MAX_CHARS
 from slmsearch.corpus.questions import Question, holds_answer
 from slmsearch.environments.searcher.parsing import TOOL_STOPS, parse_turn
 from slmsearch.environments.searcher.prompt import make_prompt
@@ -39,7 +40,7 @@ def show_section(place: Excerpt) -> str:
 
 def shown_part(place: Excerpt) -> str:
     """Return the first part of a section's text: as much as a searcher reads at a time."""
-    return place.text[: SearcherConfig.max_section_chars]
+    return place.text[: MAX_CHARS]
 
 
 def make_task(place: Excerpt, answer: str) -> str:

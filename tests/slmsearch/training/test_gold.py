@@ -117,6 +117,11 @@ def test_a_section_of_which_a_search_shows_the_first_part_alone_is_read():
     assert not left_out
 
 
+def test_a_long_section_is_not_read_if_the_part_that_a_search_shows_holds_the_answer():
+    (turns,), left_out = play([ask("What does the river of Dunmar do?", "It flows.", "dunmar:river")], shows="text")
+    assert turns[1:] == ["<answer>It flows.</answer>"] and not left_out
+
+
 class MissingIndex(HintedIndex):
     """Finds nothing for whole sentences."""
 
