@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slmsearch.corpus.questions import MAX_SPAN_WORDS, UNKNOWN_ANSWER
+from slmsearch.corpus.questions import PASSAGE_WORDS, UNKNOWN_ANSWER
 from slmsearch.judge.exact import exact_match, f1, is_abstention, normalise_answer, rouge_l
 
 
@@ -114,7 +114,7 @@ def test_rouge_l_is_the_f1_of_the_longest_common_subsequence(prediction: str | N
 
 
 def test_rouge_l_is_of_long_gold_answers_and_takes_the_best_alias() -> None:
-    ten = " ".join(f"w{i}" for i in range(MAX_SPAN_WORDS))
+    ten = " ".join(f"w{i}" for i in range(PASSAGE_WORDS))
     assert rouge_l(ten, (ten,)) is None and rouge_l(None, ()) is None
     assert rouge_l(ten, (f"{ten} more",)) == pytest.approx(2 * 10 / (10 + 11))
     assert rouge_l("shot near a bridge", (GOLD, "!", "shot near a bridge")) == 1.0
