@@ -145,7 +145,7 @@ def test_the_flow_around_it(isolated_environment: Path, empty_store: Path, monke
     ],
 )
 def test_an_unknown_environment_is_one_line(name: str, says: str) -> None:
-    with pytest.raises(ConfigError, match=f"{says}.*searcher, planner, or MODULE:CLASS"):
+    with pytest.raises(ConfigError, match=f"{says}.*searcher, planner, writer, or MODULE:CLASS"):
         environment_of(RunConfig(environment=name))
 
 
