@@ -62,7 +62,7 @@ def _table_row(row: Mapping[str, Any], measured: Sequence[str]) -> dict[str, obj
 
 def record_report(tracker: Tracker, run_id: str, report: DataReport) -> None:
     """Write the findings of a validation into a run, with ids of failing rows."""
-    tracker.record_json(run_id, asdict(report), "validation.json")
+    tracker.record_json(run_id, {"ok": report.ok, **asdict(report)}, "validation.json")
     tracker.record_table(run_id, findings_table(report), f"validation/{report.digest}.json")
 
 

@@ -26,10 +26,13 @@ class DataReport:
     """Result of a validation, the same for every environment; also the stored result of its task."""
 
     digest: str
-    ok: bool
-    """True if no finding is critical."""
     checks: int = 0
     counts: dict[str, int] = field(default_factory=dict)
     """Numbers of pages, sections and questions checked."""
     findings: tuple[DataFinding, ...] = ()
     """Findings, critical ones first."""
+
+    @property
+    def ok(self) -> bool:
+        """True if no finding is critical."""
+        return all(finding.severity != "critical" for finding in self.findings)

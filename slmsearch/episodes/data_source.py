@@ -53,7 +53,7 @@ class DataSource(ABC):
 
     def check(self, corpora_dir: Path, digest: str) -> DataReport:
         """Check a corpus; by default nothing is checked."""
-        return DataReport(digest, ok=True)
+        return DataReport(digest)
 
     def describe(self) -> str:
         """Return the source of the data: the first configured source, else the environment's name."""

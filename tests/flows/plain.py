@@ -64,7 +64,7 @@ def without_prefect(monkeypatch: pytest.MonkeyPatch) -> FakeTraining:
     monkeypatch.setattr("slmsearch.retrieval.embedders.load_embedder", lambda _: WordEmbedder())
     for name in STAGES:
         monkeypatch.setattr(stages, name, plain(getattr(stages, name)))
-    monkeypatch.setattr(stages, "validate_task", Plain(lambda *_: DataReport("", ok=True)))
+    monkeypatch.setattr(stages, "validate_task", Plain(lambda *_: DataReport("")))
     monkeypatch.setattr(stages, "record_evaluation_task", Plain(record_metrics))
     monkeypatch.setattr(promotion, "promote_task", plain(promotion.promote_task))
     for place in SHOWN:

@@ -123,6 +123,8 @@ def test_critical_findings_are_shown_with_rows_and_exit_1(invoke: Invoke, tmp_pa
     assert code == 1
     assert "not in the corpus" in out
     assert "q3" in out
+    told = json.loads(invoke("validate", "--json", *corpus)[1])
+    assert told["ok"] is False and told["findings"][0]["severity"] == "critical"
     code, out, err = invoke("setup", "--json", *corpus)
     assert code == 1
     assert json.loads(out)["valid"] is False

@@ -115,7 +115,7 @@ def test_bad_problems_stop_before_anything_expensive(config: RunConfig, training
     finding = DataFinding("e", "problems", "c", "critical", 1, ("p7",), "bad")
     monkeypatch.setattr(
         "slmsearch.environments.planner.planner_environment.check_problems",
-        lambda digest, problems: DataReport(digest, ok=False, findings=(finding,)),
+        lambda digest, problems: DataReport(digest, findings=(finding,)),
     )
     with pytest.raises(ValidationFailed, match="p7"):
         train_planner(config)

@@ -79,7 +79,7 @@ def validate(session: Session) -> None:
     """
     report, skipped = checked_corpus(session.config.corpus, session.config.paths.corpora)
     text = f"{render_findings(report.findings)}\ncorpus {report.digest}: {'valid' if report.ok else 'not valid'}"
-    session.finish({"data_digest": report.digest, **asdict(report), "skipped": skipped}, text, negative=not report.ok)
+    session.finish({"data_digest": report.digest, "ok": report.ok, **asdict(report), "skipped": skipped}, text, negative=not report.ok)
 
 
 @cli.group()
