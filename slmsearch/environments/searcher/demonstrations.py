@@ -12,6 +12,8 @@ asks for. It writes only text that a policy could have known: a page that a sear
 showed. If the question's own words do not find the page, it searches again with the question's names, its quotation or its rarer words; if
 no search names the section, it looks at the page's list. It does not read again what a search showed with its text (`searcher.shows`).
 Questions that it cannot play in this way are left out and counted.
+
+Where a search shows text, most demonstrations of one page's questions are narrow: the search shows the best page alone (`NARROW_FRAC`).
 """
 
 import random
@@ -44,6 +46,9 @@ SECOND_HOP_FRAC = 0.2
 """Share of two-page questions on which the noisy reader continues to the second page."""
 ABSTAIN_FRAC = 0.4
 """Share of unanswerable questions on which the noisy reader abstains."""
+NARROW_FRAC = 0.75
+"""Share of the questions on one page that are demonstrated with one page a search, where searches show text and that page is the right one.
+To read is what costs most examples, and such an example costs a third."""
 TWINS_FRAC, UNHEARD_OF = 0.16, 0.06
 """Shares of questions that are twins, and of further ones about names that occur nowhere."""
 
@@ -161,6 +166,8 @@ Turns: TypeAlias = list[tuple[str, str]]
 """Messages and their results so far."""
 BATCH = 256
 """Number of questions that are played together."""
+SHORTEST = 2
+"""Turns of a search and an answer."""
 
 
 class Unplayable(Exception):
@@ -197,6 +204,20 @@ def demonstrate_gold(
             else:
                 left_out[str(outcome)] += 1
     return found, left_out
+
+
+def demonstrate_narrowly(questions: Sequence[Question], toolbox: Toolbox, queries: Mapping[str, str]) -> dict[str, Demonstration]:
+    """Play `NARROW_FRAC` of the questions on one page with searches that show one page with its text, and keep those that end after one.
+
+    Returns:
+        Text of a question -> its demonstration.
+    """
+    if toolbox.shows != "text":
+        return {}
+    chance = random.Random("narrow")
+    chosen = [question for question in questions if chance.random() < NARROW_FRAC and len(question.section_ids) == 1]
+    shown, _ = demonstrate_gold(chosen, toolbox.showing(1), queries)
+    return {demonstration.question: demonstration for demonstration in shown if len(demonstration.turns) == SHORTEST}
 
 
 def _play_together(plays: Sequence[Play], views: Sequence[View | None], toolbox: Toolbox) -> list[Demonstration | Unplayable]:

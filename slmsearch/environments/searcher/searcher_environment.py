@@ -20,7 +20,7 @@ from slmsearch.corpus.sources import source_parts
 from slmsearch.corpus.store import build_corpus
 from slmsearch.environments.environment import Environment
 from slmsearch.environments.searcher.baselines import RetrieveThenAnswer
-from slmsearch.environments.searcher.demonstrations import TINY_SEARCHER, demonstrate_by_gold, make_demonstrations
+from slmsearch.environments.searcher.demonstrations import TINY_SEARCHER, demonstrate_by_gold, demonstrate_narrowly, make_demonstrations
 from slmsearch.environments.searcher.failure_modes import measure_episode
 from slmsearch.environments.searcher.indexed_corpus import name_index, open_indexed_corpus
 from slmsearch.environments.searcher.parsing import parse_turn, render_answer, render_call
@@ -122,7 +122,10 @@ class SearcherTeaching(Teaching["SearcherEnvironment"]):
         begins = {
             text: next((call.argument for call in episode.calls if call.name == SEARCH), text) for text, episode in (wrong or {}).items()
         }
-        shown, left_out = demonstrate_by_gold(questions, indexed.toolbox, self.config.searcher, begins)
+        narrow = demonstrate_narrowly(questions, indexed.toolbox, begins) if self.config.searcher.reads == "tools" else {}
+        wide = [question for question in questions if question.question not in narrow]
+        shown, left_out = demonstrate_by_gold(wide, indexed.toolbox, self.config.searcher, begins)
+        shown += narrow.values()
         new = {question.question for question in questions if wrong is not None or question.kind == CORRECTION}
         return [replace(demonstration, new=demonstration.question in new) for demonstration in shown], left_out
 

@@ -5,7 +5,8 @@ A call that cannot be served gets a short message and is counted (`ToolResult.se
 
 import re
 from collections.abc import Collection, Iterator, Sequence
-from typing import Protocol
+from copy import copy
+from typing import Protocol, Self
 
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.pages import Section
@@ -69,6 +70,12 @@ class Toolbox:
         """
         self.library, self.index, self.top_k, self.max_section_chars = library, index, top_k, max_section_chars
         self.programs, self.shows, self.missing_names = programs, shows, missing_names
+
+    def showing(self, top_k: int) -> Self:
+        """Return these tools with another number of pages that a search returns."""
+        other = copy(self)
+        other.top_k = top_k
+        return other
 
     def serve(self, calls: Sequence[ToolCall], views: Sequence[View | None] = ()) -> list[ToolResult]:
         """Serve a batch of calls, one result each, in order; all searches go to the index together.

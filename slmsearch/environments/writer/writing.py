@@ -40,7 +40,7 @@ def show_section(place: Excerpt) -> str:
 
 def shown_part(place: Excerpt) -> str:
     """Return the first part of a section's text: as much as a searcher reads at a time."""
-    return place.text[: MAX_CHARS]
+    return place.text[:MAX_CHARS]
 
 
 def make_task(place: Excerpt, answer: str) -> str:

@@ -17,6 +17,7 @@ from slmsearch.corpus.paragraphs import place_questions, split_paragraphs
 from slmsearch.corpus.questions import Question
 from slmsearch.environments.searcher import indexed_corpus
 from slmsearch.environments.searcher.demonstrations import (
+    NARROW_FRAC,
     NO_GOLD,
     NO_SECTION,
     NOT_FOUND,
@@ -24,6 +25,7 @@ from slmsearch.environments.searcher.demonstrations import (
     SEVERAL,
     TitleIndex,
     demonstrate_gold,
+    demonstrate_narrowly,
     other_queries,
 )
 from slmsearch.environments.searcher.parsing import parse_turn
@@ -120,6 +122,17 @@ def test_a_section_of_which_a_search_shows_the_first_part_alone_is_read():
 def test_a_long_section_is_not_read_if_the_part_that_a_search_shows_holds_the_answer():
     (turns,), left_out = play([ask("What does the river of Dunmar do?", "It flows.", "dunmar:river")], shows="text")
     assert turns[1:] == ["<answer>It flows.</answer>"] and not left_out
+
+
+def test_most_questions_on_one_page_are_shown_the_best_page_alone():
+    toolbox = Toolbox(LIBRARY, HintedIndex(LIBRARY), 3, max_section_chars=1500, shows="text")
+    easy = [ask(f"When was Mira born, in the {number}th book?", "1823", "mira:life") for number in range(200)]
+    hard = [ask(f"When was Dunmar's poet Mira, no. {number}, born?", "A town.", "dunmar:dunmar") for number in range(20)]
+    narrow = demonstrate_narrowly([*easy, *hard], toolbox, {})
+    assert set(narrow) <= {question.question for question in easy}, "for the others another page is the best"
+    assert NARROW_FRAC - 0.1 < len(narrow) / len(easy) < NARROW_FRAC + 0.1
+    assert {demonstration.turns[0][1] for demonstration in narrow.values()} == {"mira:life: Mira\nBorn in 1823."}
+    assert not demonstrate_narrowly(easy, Toolbox(LIBRARY, HintedIndex(LIBRARY), 3, 1500, shows="sections"), {})
 
 
 class MissingIndex(HintedIndex):
