@@ -19,7 +19,7 @@ WRITTEN = "<!-- Written by `make docs`, never by hand. -->"
 COMMON = """\
 Every command that reads settings takes `--config NAME|FILE` (a preset or a YAML file; repeatable, later ones win), any setting as a flag
 (`--train.steps 50`), and `--json`, with which standard output is one JSON object. Exit codes: 0 done, 1 a negative finding, 2 wrong
-usage, 3 a missing service or resource.
+usage, 3 a missing or broken service, file or other resource.
 """
 
 

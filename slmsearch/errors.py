@@ -28,6 +28,10 @@ class CorpusError(SlmSearchError, boundary="corpus"):
     """Error in a corpus: pages or questions cannot be read, or lack required content."""
 
 
+class InvalidDataError(CorpusError):
+    """Error of data with critical findings, which have been shown and recorded."""
+
+
 class IndexUnusableError(SlmSearchError, boundary="index"):
     """Error in an index version: it is missing, incomplete, damaged or made by another embedder."""
 

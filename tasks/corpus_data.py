@@ -10,7 +10,6 @@ from slmsearch.corpus.data_report import DataFinding, DataReport
 from slmsearch.corpus.documents.skipped import Skipped
 from slmsearch.corpus.expectations import find_skipped
 from slmsearch.environments.registry import environment_of
-from slmsearch.errors import CorpusError
 from tasks.caching import cached
 from tasks.child import in_child
 from tasks.progress import Progress
@@ -24,10 +23,6 @@ class Data:
     """Directory of the corpus."""
     index_key: str = ""
     """Key of the index version; empty if the environment has none."""
-
-
-class ValidationFailed(CorpusError):
-    """Error of data with critical findings, which have been shown and recorded."""
 
 
 @task(name="load-corpus", cache_policy=NO_CACHE)

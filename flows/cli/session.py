@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from slmsearch.errors import ConfigError, CorpusError, SlmSearchError
+from slmsearch.errors import ConfigError, InvalidDataError, SlmSearchError
 from slmsearch.foreign import cause_of, visible, without_credentials
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ NEGATIVE = 1
 USAGE = 2
 """Exit code of wrong usage or configuration."""
 MISSING = 3
-"""Exit code of a service or resource that is missing, broken or full."""
+"""Exit code of a service, file or other resource that is missing, broken or full."""
 BUG = 70
 """Exit code of an unforeseen error (EX_SOFTWARE of sysexits.h)."""
 INTERRUPTED = 130
@@ -245,7 +245,7 @@ def exit_code(error: SlmSearchError | OSError) -> int:
     """Return the exit code of an error."""
     if isinstance(error, ConfigError):
         return USAGE
-    return NEGATIVE if isinstance(error, CorpusError) else MISSING
+    return NEGATIVE if isinstance(error, InvalidDataError) else MISSING
 
 
 def _describe(error: SlmSearchError | OSError) -> str:

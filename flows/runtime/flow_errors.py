@@ -5,7 +5,7 @@ from slmsearch import errors
 
 def as_error(message: str) -> errors.SlmSearchError:
     """Return the error that a failed flow run's message describes."""
-    kinds = {kind.__name__: kind for kind in _subclasses(errors.SlmSearchError)} | {"ValidationFailed": errors.CorpusError}
+    kinds = {kind.__name__: kind for kind in _subclasses(errors.SlmSearchError)}
     for name, kind in kinds.items():
         _, found, text = message.partition(f"{name}: ")
         if found:

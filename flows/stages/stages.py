@@ -12,6 +12,7 @@ from slmsearch.corpus.data_report import DataReport
 from slmsearch.corpus.hub import is_on_hub
 from slmsearch.corpus.store import read_manifest
 from slmsearch.environments.registry import environment_of
+from slmsearch.errors import InvalidDataError
 from slmsearch.evaluate.policies import PolicySpec
 from slmsearch.evaluate.run import eval_key
 from slmsearch.evaluate.store import has_evaluation
@@ -20,13 +21,7 @@ from slmsearch.models.hashes import model_hash
 from slmsearch.retrieval.versions import current_key, is_complete, set_current
 from slmsearch.training.job import control_key, make_job, start_key
 from tasks.caching import fresh, retried, touches_network
-from tasks.corpus_data import (
-    Data,
-    ValidationFailed,
-    build_index_task,
-    load_corpus_task,
-    validate_task,
-)
+from tasks.corpus_data import Data, build_index_task, load_corpus_task, validate_task
 from tasks.environment import code_digest
 from tasks.evaluate import Compared, Evaluated, compare_task, evaluate_task, questions_of, trust_task
 from tasks.promotion import register_task
@@ -58,7 +53,7 @@ def validate_data(run: Pipeline) -> str:
         record_report(run.tracker, run_id, report)
         show_table("validation-findings", findings_table(report), "What validation found")
         if not report.ok:
-            raise ValidationFailed(describe_failure(report))
+            raise InvalidDataError(describe_failure(report))
     return digest
 
 

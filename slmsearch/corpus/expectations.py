@@ -36,7 +36,7 @@ lines."""
 PLAIN_ID = r"^[^\"'`\\<>]+$"
 """Pattern without quotes, backslashes and angle brackets: these need escapes in a tool call, and small models escape badly."""
 
-ANSWER_IN_SECTION_KINDS = ("one_hop", "two_hop", "plain", "template", "cloze", "written")
+ANSWER_IN_SECTION_KINDS = ("one_hop", "two_hop", "plain", "template", "cloze", "how_to", "written")
 """Kinds of questions whose answer is copied from a section; a count occurs in no section, and unanswerable ones have no answer."""
 
 Row = dict[str, str | int]

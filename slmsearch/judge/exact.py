@@ -10,8 +10,8 @@ Source of exact match and F1: the SQuAD v1.1 evaluation script (Rajpurkar et al.
 spaces. Two additions for text that is not ASCII: Unicode is normalised to NFKC, and punctuation means every Unicode punctuation mark as
 well as ASCII's symbols. As in SQuAD, a decimal point is dropped too: to exact match `3.5` equals `35`.
 
-Source of ROUGE-L: Lin, 2004, as the F1 that the package `rouge-score` computes without stemming, over words of any script. That package
-needs nltk and reads ASCII letters only; `rouge` and `rouge-metric` have had no release since 2021.
+Source of ROUGE-L: Lin, 2004, as the F1 that the package `rouge-score` computes without stemming, over words of any script: that package
+reads ASCII letters only.
 """
 
 import re
@@ -21,6 +21,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
+
+from rapidfuzz.distance import LCSseq
 
 from slmsearch.corpus.questions import UNKNOWN_ANSWER, Question, is_passage, word_line
 from slmsearch.judge.typed import readings
@@ -127,17 +129,7 @@ def rouge_l(prediction: str | None, answers: Sequence[str]) -> float | None:
     if not answers or not is_passage(answers[0]):
         return None
     said = word_line(prediction or "").split()
-    return max((2 * _common_length(said, gold) / (len(said) + len(gold)) for gold in golds), default=0.0)
-
-
-def _common_length(first: Sequence[str], second: Sequence[str]) -> int:
-    """Return the length of the longest common subsequence."""
-    lengths = [0] * (len(second) + 1)  # of the words of `first` so far and each beginning of `second`
-    for word in first:
-        before, lengths = lengths, [0]
-        for i, other in enumerate(second):
-            lengths.append(before[i] + 1 if word == other else max(before[i + 1], lengths[i]))
-    return lengths[-1]
+    return max((2 * LCSseq.similarity(said, gold) / (len(said) + len(gold)) for gold in golds), default=0.0)
 
 
 def _comparable(text: str) -> str:

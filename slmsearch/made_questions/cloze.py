@@ -123,7 +123,7 @@ class Draft:
     question: str
     answer: str
     kind: str
-    """Kind: `cloze`, `written` or `correction`."""
+    """Kind: `cloze`, `how_to`, `written` or `correction`."""
     place: Excerpt
 
 

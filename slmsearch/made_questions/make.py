@@ -22,6 +22,7 @@ from slmsearch.corpus.sections import own_texts
 from slmsearch.judge.exact import f1, typed_match
 from slmsearch.keys import content_key
 from slmsearch.made_questions.cloze import Draft, Excerpt, make_clozes
+from slmsearch.made_questions.how_to import find_verbs, make_how_tos
 from slmsearch.made_questions.sentences import is_usable, plain_paragraphs, split_sentences
 from slmsearch.made_questions.written import MIN_SECTION_CHARS, Reader
 from slmsearch.retrieval.hits import Hit, Index
@@ -96,10 +97,10 @@ class Filters:
         self.dropped: Counter[str] = Counter()
         self._waiting: list[Draft] = []
         self._per_section: Counter[str] = Counter()
-        self._excerpts = [excerpt for page in library.pages() for excerpt in excerpts_of(page, library)]
+        self.excerpts = [excerpt for page in library.pages() for excerpt in excerpts_of(page, library)]
         self._holding: dict[str, set[int]] = defaultdict(set)
-        self._lines = [word_line(f"{excerpt.heading}\n{excerpt.text}") for excerpt in self._excerpts]
-        self.common = frozenset(word for excerpt in self._excerpts for word in _SMALL.findall(excerpt.text))
+        self._lines = [word_line(f"{excerpt.heading}\n{excerpt.text}") for excerpt in self.excerpts]
+        self.common = frozenset(word for excerpt in self.excerpts for word in _SMALL.findall(excerpt.text))
         """Words that begin with a small letter somewhere in the corpus."""
         for number, line in enumerate(self._lines):
             for word in content_words(line):
@@ -177,7 +178,7 @@ class Filters:
                 continue
             self._asked.add(content_words(draft.question))
             self._asked_of[draft.place.section_id, draft.answer.casefold()] += 1
-            self._per_section[draft.place.section_id] += draft.kind != WRITTEN
+            self._per_section[draft.place.section_id] += draft.kind == "cloze"
             self.kept[draft.kind] += 1
             self.taken.append(draft)
         self._waiting.clear()
@@ -196,7 +197,7 @@ class Filters:
     def _surplus(self, draft: Draft) -> str | None:
         if self.limit and len(self.taken) >= self.limit:
             return "beyond the limit"
-        if draft.kind != WRITTEN and self._per_section[draft.place.section_id] >= PER_SECTION:
+        if draft.kind == "cloze" and self._per_section[draft.place.section_id] >= PER_SECTION:
             return f"more than {PER_SECTION} of a section"
         return None
 
@@ -206,9 +207,9 @@ class Filters:
         if not words:
             return "answer in many sections"
         candidates = set.intersection(*sorted((self._holding.get(word, set()) for word in words), key=len))
-        allowed, wanted = max(MAX_SECTIONS, int(MAX_SECTIONS_FRAC * len(self._excerpts))), word_line(draft.answer)
+        allowed, wanted = max(MAX_SECTIONS, int(MAX_SECTIONS_FRAC * len(self.excerpts))), word_line(draft.answer)
         holding = [number for number in candidates if wanted in self._lines[number]]
-        on_page = sum(1 for number in holding if self._excerpts[number].page_id == draft.place.page_id)
+        on_page = sum(1 for number in holding if self.excerpts[number].page_id == draft.place.page_id)
         if len(holding) > allowed or on_page > MAX_SECTIONS_OF_PAGE:
             return "answer in many sections"
         said = word_line(draft.place.text)
@@ -254,8 +255,10 @@ def make_questions(
     library, limit = filters.library, filters.limit
     pages = [page for page in library.pages() if about is None or page.id in about]
     Random(f"questions/{seed}").shuffle(pages)
+    _add_how_tos(filters, pages)
     if writer is not None:
-        _add_written(filters, writer, pages, limit / 2 if kinds == "both" else limit, progress)
+        room = limit - len(filters.taken) if limit else 0
+        _add_written(filters, writer, pages, room / 2 if kinds == "both" else room, progress)
     if kinds != "written" or not filters.kept[WRITTEN]:
         _add_gaps(filters, seed, pages, progress)
     order = {page.id: number for number, page in enumerate(library.pages())}
@@ -277,6 +280,18 @@ def _add_written(filters: Filters, writer: QuestionWriter, pages: Sequence[Page]
             progress(done * len(pages) // len(sections), len(pages))
         if limit and filters.kept[WRITTEN] >= limit:
             break
+    filters.settle()
+
+
+def _add_how_tos(filters: Filters, pages: Sequence[Page]) -> None:
+    """Add how-to questions, at most half of the limit; a page gives one section per round."""
+    verbs = find_verbs(excerpt.text for excerpt in filters.excerpts)
+    for _, section in _in_turn([excerpts_of(page, filters.library) for page in pages]):
+        if filters.limit and len(filters.taken) >= filters.limit // 2:
+            break
+        filters.add(
+            list(make_how_tos(section, verbs)), min(BATCH, max(1, filters.limit // 2 - len(filters.taken))) if filters.limit else BATCH
+        )
     filters.settle()
 
 

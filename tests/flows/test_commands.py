@@ -105,7 +105,7 @@ def test_bad_pages_are_one_line_and_leave_nothing_behind(
     corpus = write_corpus(tmp_path)
     spoil_first_page(corpus, change)
     code, out, err = invoke(*command, *flags(corpus))
-    assert code == 1
+    assert code == 3
     assert out == ""
     assert named in err
     assert len(err.strip().splitlines()) == 1
@@ -161,8 +161,8 @@ def test_a_full_disk_is_said_before_anything_is_embedded(
         (["train", "--live-plot"], 2, "No such option"),
         (["search", "anything"], 3, "slmsearch setup"),
         (["search", "anything", "--index", "../.."], 3, "no index key"),
-        (["index", "build", "--corpus.pages", "gone.jsonl"], 1, "gone.jsonl"),
-        (["validate", "--corpus.pages", "hub:rajpurkar/squad"], 1, "hub:rajpurkar/squad cannot be loaded (Cannot reach"),
+        (["index", "build", "--corpus.pages", "gone.jsonl"], 3, "gone.jsonl"),
+        (["validate", "--corpus.pages", "hub:rajpurkar/squad"], 3, "hub:rajpurkar/squad cannot be loaded (Cannot reach"),
         (["compare", "one", "two"], 3, "no evaluation 'one'"),
         (["report"], 2, "Missing argument 'RUN...'"),
         (["report", "latest", "--episodes", "-1"], 2, "-1 is not in the range"),

@@ -69,7 +69,7 @@ def test_pages_shows_what_is_read_without_an_index(invoke: Invoke, folder: Path)
         "id": "brixa:history", "heading": "History", "text": "The town of Brixa was founded in 1501 by Admiral Brixason.",
     }  # fmt: skip
     code, out, err = invoke("pages", str(folder / "nowhere"), "--json")
-    assert code == 1 and "nowhere does not exist" in json.loads(out)["error"]
+    assert code == 3 and "nowhere does not exist" in json.loads(out)["error"]
 
 
 def test_search_finds_the_version_of_the_folder(invoke: Invoke, folder: Path) -> None:
@@ -166,7 +166,7 @@ def test_ask_says_in_one_line_that_a_page_came_instead_of_a_turn(invoke: Invoke,
         (("ask", "x", "--policy", "worker-alone"), 2, "cannot search"),
         (("ask", "x", "--policy", "openai:model"), 2, "malformed"),
         (("questions", "--out", "q.jsonl"), 2, "--from-corpus"),
-        (("questions", "--from-corpus", "--out", "q.jsonl", "--corpus.pages", "gone"), 1, "gone does not exist"),
+        (("questions", "--from-corpus", "--out", "q.jsonl", "--corpus.pages", "gone"), 3, "gone does not exist"),
     ],
 )
 def test_wrong_usage_is_one_line(invoke: Invoke, arguments: tuple[str, ...], code: int, named: str) -> None:

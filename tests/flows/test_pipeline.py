@@ -19,7 +19,7 @@ from flows.nightly import nightly
 from flows.runtime.device import device, device_names
 from flows.train import train, train_and_eval
 from slmsearch.config import JudgeConfig, RunConfig
-from slmsearch.errors import ConfigError, ModelError, PreflightError, TrainingError
+from slmsearch.errors import ConfigError, InvalidDataError, ModelError, PreflightError, TrainingError
 from slmsearch.judge.prompt import render_prompt
 from slmsearch.judge.qualify import load_cases, qualify, require_qualified
 from slmsearch.retrieval.versions import current_key
@@ -27,7 +27,6 @@ from slmsearch.training.files import JUDGE
 from slmsearch.training.job import TrainJob
 from slmsearch.training.reports import Collapse
 from tasks import record
-from tasks.corpus_data import ValidationFailed
 from tasks.nights import nights_dir
 from tasks.promotion import find_champion
 from tasks.runs import LATEST, find_run, load_results
@@ -232,7 +231,7 @@ def test_a_critical_finding_stops_before_anything_expensive(isolated_environment
 
     config = make_config(isolated_environment, write_corpus(isolated_environment / "corpus", spoil), empty_store)
     state = train_and_eval(config, return_state=True)
-    with pytest.raises(ValidationFailed, match="q7"):
+    with pytest.raises(InvalidDataError, match="q7"):
         state.result()
     assert state.is_failed()
     assert set(task_states(state.state_details.flow_run_id)) == {"load-corpus", "validate"}

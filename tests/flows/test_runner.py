@@ -24,7 +24,7 @@ RESULT = {"mlflow_experiment_id": "1", "mlflow_run_id": "m", "flow_run_id": "f",
     ("message", "kind", "told"),
     [
         ("Failed: Flow run encountered an exception: ModelError: no model at 'x'", errors.ModelError, "no model at 'x'"),
-        ("Failed: Flow run encountered an exception: ValidationFailed: q7 is wrong", errors.CorpusError, "q7 is wrong"),
+        ("Failed: Flow run encountered an exception: InvalidDataError: q7 is wrong", errors.InvalidDataError, "q7 is wrong"),
         ("Crashed: Flow run infrastructure exited with non-zero status code -9.", errors.ServiceError, "status code -9"),
     ],
 )

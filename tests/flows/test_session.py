@@ -9,7 +9,6 @@ import pytest
 
 from flows.cli.session import exit_code, split_overrides
 from slmsearch import errors
-from tasks.corpus_data import ValidationFailed
 
 HEAVY = "torch trl transformers mlflow prefect great_expectations sentence_transformers chromadb pandas pydantic".split()  # noqa: SIM905
 COMMANDS = "setup world validate index reindex search evaluate train bootstrap compare run up config".split()  # noqa: SIM905
@@ -47,8 +46,8 @@ def test_a_dotted_flag_without_a_value_is_wrong_usage(arguments: list[str]) -> N
     ("error", "code"),
     [
         (errors.ConfigError("x"), 2),
-        (errors.CorpusError("x"), 1),
-        (ValidationFailed("x"), 1),
+        (errors.CorpusError("x"), 3),
+        (errors.InvalidDataError("x"), 1),
         (errors.ServiceError("x"), 3),
         (errors.ModelError("x"), 3),
         (errors.IndexUnusableError("x"), 3),

@@ -14,9 +14,8 @@ from slmsearch.corpus.data_report import DataFinding, DataReport
 from slmsearch.environments.planner.plan import DIRECT, render_plan
 from slmsearch.environments.planner.problems import generate_problems, gold_plan
 from slmsearch.episodes.scripted import ScriptedSampler
-from slmsearch.errors import ConfigError
+from slmsearch.errors import ConfigError, InvalidDataError
 from slmsearch.training.job import TrainJob
-from tasks.corpus_data import ValidationFailed
 from tasks.tracking import open_tracker
 from tests.flows.fakes import FakeTraining, make_config, replace_heavy_parts
 from tests.slmsearch.environments.planner.words import WordIndependence
@@ -117,7 +116,7 @@ def test_bad_problems_stop_before_anything_expensive(config: RunConfig, training
         "slmsearch.environments.planner.planner_environment.check_problems",
         lambda digest, problems: DataReport(digest, findings=(finding,)),
     )
-    with pytest.raises(ValidationFailed, match="p7"):
+    with pytest.raises(InvalidDataError, match="p7"):
         train_planner(config)
     assert training.calls == 0
     assert runs_of(config)["train-planner"].info.status == "FAILED"
