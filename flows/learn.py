@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 from prefect import flow, get_run_logger
 
-from flows.runtime.fetching import require_writer
+from flows.runtime.fetching import require_model, require_writer
 from flows.runtime.settings import recordable
 from flows.stages.pipeline import DEFAULTS, Pipeline, open_pipeline
 from flows.stages.stages import evaluate_policy, prepare_data
@@ -23,7 +23,8 @@ from slmsearch.errors import ModelError
 from slmsearch.evaluate.policies import TRAINED, UNTRAINED, PolicySpec
 from slmsearch.intervals import wilson_interval
 from slmsearch.keys import content_key
-from slmsearch.models.hashes import trained_policy
+from slmsearch.models.hashes import read_base, trained_policy
+from slmsearch.models.known import name_of
 from slmsearch.training.files import ADAPTER
 from tasks.corpus_data import Data
 from tasks.evaluate import Evaluated
@@ -38,16 +39,17 @@ ASKED_ALONE = 8
 
 @flow(name="learn", persist_result=True, result_serializer="json")
 def learn(config: RunConfig = DEFAULTS) -> dict[str, object]:
-    """Make questions about the configured pages, train a searcher on them from the champion or the configured model, promote or hold."""
+    """Make questions about the configured pages, train a searcher on them from the champion or the first policy, promote or hold."""
     began = time.monotonic()
     folder = learnt_dir(config.paths, config.corpus.pages)
     mine = config.corpus.questions == str(folder / QUESTIONS)  # as its settings say, which are for the other commands
     questions = None if mine else config.corpus.questions
     config = config.changed({"tracking.registered_model": f"slmsearch-{folder.name}", "corpus.questions": questions})
     with held(folder, config.corpus.pages), open_pipeline("learn", config, trains=True) as run:
+        first = choose_first(run.config)
         run, data, asked = make_questions(run)
         folder = learnt_dir(run.config.paths, run.config.corpus.pages)  # with the paths of this machine
-        begin = find_beginning(run, data, folder / BEGINNINGS)
+        champion = find_beginning(run, data, folder / BEGINNINGS)
         key = content_key(run=run.key, data=data.digest)
         planned: dict[str, int] = {}
 
@@ -70,14 +72,14 @@ def learn(config: RunConfig = DEFAULTS) -> dict[str, object]:
         alone: list[Evaluated] = []
         count = read_manifest(run.config.paths.corpora / data.digest).questions[run.config.evaluate.split]
         run = plan(run, "start", questions=count)
-        summary: Mapping[str, Any] = train_in(run, begin, decide)
+        summary: Mapping[str, Any] = train_in(run, champion or first, decide)
         learnt = {
             "right": count_right(summary, run.config.decision),
             "unknown": ask_twins(run, data, summary["lineage"]["train_key"]),
             "question_s": round(alone[0]["seconds"] / alone[0]["n"], 2),
             "questions": {**asked, "corrections": dict(Counter(asked["corrections"].values()))},
             "planned": planned,
-            "began_with_champion": begin is not None,
+            "began_with_champion": champion is not None,
             "settings": str(folder / SETTINGS),
         }
         settings = recordable(run.config.changed({**planned, "learn.budget_s": 0.0}), only_changed=True)
@@ -119,8 +121,22 @@ def ask_twins(run: Pipeline, data: Data, train_key: str) -> dict[str, float] | N
     return found["trust"].get("twins/unknown_right", {}).get("all")
 
 
+def choose_first(config: RunConfig) -> PolicyConfig:
+    """Return the configured policy, with `learn.adapter` if that belongs to its model and no other adapter is configured.
+
+    Raises:
+        ModelError: `learn.adapter` names no adapter.
+    """
+    policy, adapter = config.policy, config.learn.adapter
+    if adapter is None or policy.adapter:
+        return policy
+    require_model(adapter, "learn.adapter", config.paths, "adapter_config.json")
+    same = name_of(read_base(adapter) or "") == name_of(policy.model)
+    return policy.model_copy(update={"adapter": adapter}) if same else policy
+
+
 def find_beginning(run: Pipeline, data: Data, beginnings: Path) -> PolicyConfig | None:
-    """Return the champion's policy if it learnt from other pages or questions; None means the configured model.
+    """Return the champion's policy if it learnt from other pages or questions.
 
     The same pages and questions give the same result again, so that a run can be repeated.
     """

@@ -79,7 +79,8 @@ def train_in(run: Pipeline, begin: PolicyConfig | None = None, decide: Decide = 
     environment, base = environment_of(run.config), run
     data, controls = prepare_data(run), environment.controls(run.config)
     reference = controls.reference
-    beside = [parse_policy(spec, run.config.policy, controls.baselines) for spec in controls.evaluated()]
+    data_dir = run.config.paths.data_dir
+    beside = [parse_policy(spec, run.config.policy, controls.baselines, data_dir) for spec in controls.evaluated()]
     baselines = evaluated_all(run, data, beside)
     run = start_from_examples(replace(run, config=run.config.changed({"policy": begin or run.config.policy})), data)
     before = evaluate_policy(run, data, PolicySpec(UNTRAINED, run.config.policy), "evaluate-before")

@@ -1,4 +1,4 @@
-"""Paths of files that are shipped with the code: presets, deployment files, tiny models.
+"""Paths of files that are shipped with the code: presets, deployment files, tiny models, an adapter.
 
 In a checkout they are in `deployments/` and `data/models/`, where people edit them. In a wheel the same folders are in `slmsearch/shipped/`
 (`tool.hatch.build.targets.wheel.sources` in pyproject.toml).

@@ -71,7 +71,7 @@ def in_use(config: RunConfig, kept_versions: int = KEPT_VERSIONS, used_since: fl
         _keep_runs(used, (run for run in runs if run.started_s >= used_since), "a run touched it lately")
     held = (path.name for path in children(config.paths.training) if is_held(path))
     _keep(used, (Ref("training", name) for name in held), "a process trains in it")
-    named = (config.policy.model, config.policy.adapter, *config.evaluate.baselines)
+    named = (config.policy.model, config.policy.adapter, config.learn.adapter, *config.evaluate.baselines)
     _keep(used, (_training_of(config.paths, name) for name in named), "the configuration names it")
     _close(used, config.paths, read_stored(config.paths))
     return used

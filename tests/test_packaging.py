@@ -5,12 +5,15 @@ import re
 import subprocess
 import sys
 import tomllib
+from fnmatch import fnmatch
 from importlib.metadata import entry_points, packages_distributions
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+
+from slmsearch.models.known import SHIPPED
 
 ROOT = Path(__file__).resolve().parent.parent
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -152,12 +155,20 @@ def test_git_ignores_what_commands_write(path: str):
         "data/models/tiny-searcher/model.safetensors",
         "data/models/tiny-searcher-clean/config.json",
         "data/models/tiny-planner/model.safetensors",
+        "data/models/smollm2-135m-searcher/adapter_model.safetensors",
         "constraints.txt",
     ],
 )
 def test_git_keeps_what_a_fresh_clone_needs(path: str):
     ignored = subprocess.run(["git", "check-ignore", "--quiet", path], cwd=ROOT, check=False)
     assert ignored.returncode == 1
+
+
+@pytest.mark.parametrize("target", ["wheel", "sdist"])
+def test_what_is_shipped_is_named_for_every_package(target: str):
+    build = PYPROJECT["tool"]["hatch"]["build"]["targets"][target]
+    named = [name.lstrip("/") for name in build.get("only-include", build.get("include"))]
+    assert [name for name in SHIPPED if not any(fnmatch(f"data/models/{name}", pattern) for pattern in named)] == []
 
 
 def test_a_wheel_holds_every_file_of_the_packages():

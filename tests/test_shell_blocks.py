@@ -29,6 +29,8 @@ NOT_HERE = {
     "slmsearch mcp": "until its client closes it; tests/e2e/test_mcp.py",
     "slmsearch judge qualify": "a model server",
     "slmsearch evaluate --policy openai:": "a model server",
+    "slmsearch evaluate --policy smollm2-135m-searcher": "the network; tests/flows/test_models.py",
+    "slmsearch ask --policy smollm2-135m-searcher": "the network; tests/flows/test_models.py",
     "slmsearch models get": "the network",
     "slmsearch bundle": "the network, and results of another machine",
     "slmsearch promote": "a registered version; tests/flows/test_pipeline.py",

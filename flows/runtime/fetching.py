@@ -41,10 +41,13 @@ def require_model(model: str, setting: str, paths: PathsConfig, file: str = "con
     check_local(model, setting, file)
 
 
-def require_policy(policy: PolicyConfig, paths: PathsConfig) -> None:
-    """Ensure that the configured policy's model exists, unless a server has it."""
-    if not policy.base_url:
-        require_model(policy.model, "policy.model", paths)
+def require_policy(policy: PolicyConfig, paths: PathsConfig, setting: str = "policy.model") -> None:
+    """Ensure that a policy's model and adapter exist, unless a server has them."""
+    if policy.base_url:
+        return
+    require_model(policy.model, setting, paths)
+    if policy.adapter:
+        check_local(policy.adapter, "policy.adapter", "adapter_config.json")
 
 
 def require_writer(learn: LearnConfig, paths: PathsConfig) -> None:

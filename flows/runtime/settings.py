@@ -53,8 +53,17 @@ DEV_PAGES = 10
 """Number of pages that `DEV=1` keeps."""
 
 
-INPUTS = ("corpus.pages", "corpus.questions", "policy.adapter", "planner.problems", "retrieval.embedder.model")
+INPUTS = (
+    "corpus.pages",
+    "corpus.questions",
+    "sft.beside.pages",
+    "sft.beside.questions",
+    "planner.problems",
+    "retrieval.embedder.model",
+)
 """Settings that may name files."""
+MODELS = ("policy.model", "policy.adapter", "learn.adapter", "learn.writer", "learn.reader")
+"""Settings that may name files, or models and adapters by their names."""
 
 
 def preset_files() -> dict[str, Path]:
@@ -270,14 +279,9 @@ def resolve_paths(config: RunConfig, base: Path) -> RunConfig:
     inputs = {name: attrgetter(name)(config) for name in INPUTS}
     if config.planner.sft.source not in ("generated", "own"):
         inputs["planner.sft.source"] = config.planner.sft.source
-    inputs["policy.model"] = path_of(config.policy.model, data_dir)
+    inputs |= {name: model and path_of(model, data_dir) for name in MODELS for model in [attrgetter(name)(config)]}
     new |= {name: _absolute_input(value, base) for name, value in inputs.items()}
     new["evaluate.baselines"] = tuple(str(_absolute_input(path_of(name, data_dir), base)) for name in config.evaluate.baselines)
-    if config.evaluate.policy:
-        new["evaluate.policy"] = path_of(config.evaluate.policy, data_dir)
-    for name in ("writer", "reader"):
-        if model := getattr(config.learn, name):
-            new[f"learn.{name}"] = _absolute_input(path_of(model, data_dir), base)
     return config.changed(new)
 
 

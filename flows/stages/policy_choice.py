@@ -9,7 +9,6 @@ from slmsearch.environments.registry import all_baselines, environment_of
 from slmsearch.environments.searcher.searcher_environment import SearcherEnvironment
 from slmsearch.errors import ConfigError, IndexUnusableError, ModelError
 from slmsearch.evaluate.policies import TRAINED, UNTRAINED, PolicySpec, parse_policy
-from slmsearch.models.known import path_of
 from slmsearch.retrieval.versions import is_complete
 from slmsearch.serving.api.playing import ServedPolicy
 from tasks.promotion import Champion, find_champion
@@ -31,7 +30,7 @@ def choose_policy(config: RunConfig, policy: str | None) -> tuple[PolicySpec, Ch
             raise ModelError(f"{config.tracking.registered_model} has no champion yet; promote one with `slmsearch run train-and-eval`")
     if policy is None:
         return PolicySpec(TRAINED if config.policy.adapter else UNTRAINED, config.policy), None
-    return parse_policy(policy, config.policy, environment_of(config).controls.baselines), None
+    return parse_policy(policy, config.policy, environment_of(config).controls.baselines, config.paths.data_dir), None
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,7 @@ class SearcherChoice:
         own = SearcherEnvironment.controls.baselines
         if policy in all_baselines() and policy not in own:
             raise ConfigError(f"policy {policy!r} cannot search; give champion, untrained, a path, or openai:MODEL@URL")
-        return parse_policy(path_of(policy, config.paths.data_dir), config.policy, own), None
+        return parse_policy(policy, config.policy, own, config.paths.data_dir), None
 
     def find(self) -> ServedPolicy:
         """Return policy and index to serve: the champion on the index of its evaluation, or another policy on the configured corpus.

@@ -2,11 +2,12 @@
 
 from pathlib import Path
 
-from flows.runtime.fetching import require_model, require_policy
+from flows.runtime.fetching import require_policy
 from slmsearch.config import EvaluateConfig, RunConfig, TrainConfig
 from slmsearch.corpus.sources import is_elsewhere
 from slmsearch.environments.registry import environment_of
 from slmsearch.errors import ConfigError
+from slmsearch.evaluate.policies import parse_policy
 from slmsearch.judge.qualify import require_qualified
 from tasks.owners import require_reachable
 
@@ -33,9 +34,9 @@ def preflight(config: RunConfig, trains: bool = False) -> None:
     require_policy(config.policy, config.paths)
     controls = environment_of(config).controls(config)
     for name in controls.evaluated():
-        if name not in controls.baselines and not name.startswith("openai:"):
-            is_adapter = (Path(name) / "adapter_config.json").is_file()
-            require_model(name, "evaluate.baselines", config.paths, "adapter_config.json" if is_adapter else "config.json")
+        spec = parse_policy(name, config.policy, controls.baselines, config.paths.data_dir)
+        if spec.policy:
+            require_policy(spec.policy, config.paths, "evaluate.baselines")
 
 
 def check_splits(evaluate: EvaluateConfig, train: TrainConfig) -> None:

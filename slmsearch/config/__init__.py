@@ -9,7 +9,16 @@ from typing import Self
 from pydantic import model_validator
 
 from slmsearch.config.data import CorpusConfig, EmbedderConfig, PathsConfig, RetrievalConfig, WorldConfig
-from slmsearch.config.learning import ControlConfig, LearnConfig, LoraSection, MonitorConfig, SftConfig, TrainConfig, VllmConfig
+from slmsearch.config.learning import (
+    BesideConfig,
+    ControlConfig,
+    LearnConfig,
+    LoraSection,
+    MonitorConfig,
+    SftConfig,
+    TrainConfig,
+    VllmConfig,
+)
 from slmsearch.config.measuring import DecisionConfig, EvaluateConfig, NightlyConfig, TrackingConfig
 from slmsearch.config.playing import (
     JudgeConfig,
@@ -28,6 +37,7 @@ from slmsearch.config.playing import (
 from slmsearch.config.section import ConfigSection
 
 __all__ = [
+    "BesideConfig",
     "ConfigSection",
     "ControlConfig",
     "CorpusConfig",

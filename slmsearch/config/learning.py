@@ -134,6 +134,22 @@ class TrainConfig(ConfigSection):
         return self
 
 
+class BesideConfig(ConfigSection):
+    """Another corpus whose training questions the searcher's start demonstrates in turn with its own examples, so that a model does not
+    forget them. Its other settings are those of `corpus`."""
+
+    pages: str | None = None
+    """Source of its pages, as `corpus.pages`; None demonstrates no other corpus."""
+    questions: str | None = None
+    """Source of its questions, as `corpus.questions`."""
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> Self:
+        if (self.pages is None) != (self.questions is None):
+            raise ValueError("give both pages and questions; they may be the same file")
+        return self
+
+
 class SftConfig(ConfigSection):
     """Supervised training: of tiny-searcher from scratch (`slmsearch bootstrap`), and of the SFT control in a pipeline run."""
 
@@ -141,6 +157,7 @@ class SftConfig(ConfigSection):
     """Supervised training before RL in a run of the searcher. `none`: no such training. `gold`: on demonstrations that read the gold
     sections of training questions. `own`: on the model's own right episodes, and gold demonstrations for questions without one; for a model
     that plays well in its own way and needs corrections."""
+    beside: BesideConfig = BesideConfig()
     recipe: Literal["noisy", "expert"] = "noisy"
     """Demonstrator: `expert` follows every question to its end; `noisy` rarely makes the second hop and rarely admits not knowing."""
     steps: int = Field(default=8000, ge=1)
@@ -172,6 +189,10 @@ class SftConfig(ConfigSection):
     own_kept: ClassVar[int] = 2
     """Maximum number of right episodes kept per question: more of an easy one would crowd out the hard ones."""
 
+    def key_parts(self, exclude: Collection[str] = ()) -> dict[str, object]:
+        """Leave `beside` out of `ConfigSection.key_parts`: the environment names that corpus by its content."""
+        return super().key_parts({*exclude, "beside"})
+
 
 class ControlConfig(ConfigSection):
     """SFT control: it continues from the same checkpoint on the same demonstrations (only gold if `sft.start` is `own`), to show what RL
@@ -190,6 +211,9 @@ class LearnConfig(ConfigSection):
     budget_s: float = Field(default=0.0, ge=0)
     """Time limit for the whole command, in seconds. The steps of `sft` and `train` and the number of evaluated questions are fitted to the
     time that an update takes on this machine. 0 uses the settings of those sections."""
+    adapter: str | None = None
+    """Name or path of a LoRA adapter of `policy.model` that the first training on some pages begins with; later ones begin with the
+    champion. An adapter of another model is not used, nor is it beside `policy.adapter`."""
     questions: Literal["gaps", "written", "both"] = "written"
     """Kinds of questions. `gaps`: sentences with a gap. `written`: those of a language model, and gaps if there is no model or none of its
     questions is kept. `both`: at most half of a limit is written, the others have gaps."""

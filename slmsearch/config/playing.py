@@ -113,7 +113,7 @@ class PolicyConfig(ConfigSection):
     """Name from `slmsearch models list`, or path or Hub id of a causal language model. `owner/name@commit` selects a commit; without it the
     cached commit is used, else the newest."""
     adapter: str | None = None
-    """Path of a LoRA adapter; None plays the model without one."""
+    """Name from `slmsearch models list`, or path, of a LoRA adapter of `model`; None plays the model without one."""
     dtype: Literal["float32", "bfloat16", "auto"] = "float32"
     """Number format of the weights; `auto` takes that of the checkpoint."""
     load_in_4bit: bool = False

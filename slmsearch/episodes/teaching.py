@@ -11,6 +11,8 @@ from slmsearch.episodes.demonstration import Demonstration
 from slmsearch.episodes.episode import Episode
 from slmsearch.errors import ConfigError, TrainingError
 
+BESIDE = "beside"
+"""Name of the source of examples from another corpus, which take turns with all others of a finite source."""
 Opened = TypeVar("Opened")
 """Type of the opened environment."""
 

@@ -4,7 +4,7 @@
     trained                       the configured model with the configured adapter
     a baseline's name             a policy without a model, one of the environment's `controls`
     openai:<model>@<base_url>     a served model
-    a path or Hub id              another model, or a LoRA adapter of the configured one
+    a name, path or Hub id        another model, or a LoRA adapter: of the known model that it names, else of the configured one
 
 `champion` is resolved by the flows, which know MLflow.
 """
@@ -16,6 +16,7 @@ from slmsearch.config import EvaluateConfig, PolicyConfig
 from slmsearch.errors import ConfigError
 from slmsearch.foreign import without_credentials
 from slmsearch.models.hashes import model_hash, trained_policy
+from slmsearch.models.known import path_of
 from slmsearch.sampling.openai_sampler import WHOLE
 
 TRAINED, UNTRAINED = "trained", "untrained"
@@ -35,8 +36,10 @@ class PolicySpec:
     """Night it is played in; part of the key, so that another night plays it again."""
 
 
-def parse_policy(spec: str, config: PolicyConfig, baselines: Collection[str]) -> PolicySpec:
+def parse_policy(spec: str, config: PolicyConfig, baselines: Collection[str], data_dir: str) -> PolicySpec:
     """Parse a policy's name in one of the forms above; other models use the configured device and dtype, too.
+
+    Models and adapters with names are looked for in `data_dir`, and among those that are shipped.
 
     Raises:
         ConfigError: the name is empty or malformed, or `trained` is asked for without an adapter.
@@ -54,7 +57,8 @@ def parse_policy(spec: str, config: PolicyConfig, baselines: Collection[str]) ->
     if not spec.strip():
         raise ConfigError(f"policy name is empty; use {', '.join((UNTRAINED, TRAINED, *baselines))}, a path or a Hub id")
     name = spec.rstrip("/").rpartition("/")[2]
-    return PolicySpec(name, trained_policy(config, spec))
+    policy = trained_policy(config, path_of(spec, data_dir))
+    return PolicySpec(name, policy.model_copy(update={"model": path_of(policy.model, data_dir)}))
 
 
 def describe_policy(spec: PolicySpec, evaluate: EvaluateConfig) -> dict[str, object]:

@@ -12,7 +12,8 @@ from slmsearch.artifacts.files import file_hash, read_json, replace_text
 from slmsearch.artifacts.packages import unpack_package
 from slmsearch.errors import ModelError, ServiceError
 from slmsearch.foreign import cause_of
-from slmsearch.models.known import FULL, KNOWN, KnownModel
+from slmsearch.models.hashes import read_base
+from slmsearch.models.known import FULL, KNOWN, SHIPPED, KnownModel
 
 MANIFEST = "manifest.json"
 """Manifest of a fetched model with its description, source and licence; written last."""
@@ -22,7 +23,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class ListedModel:
-    """A model that is on this machine, or can be fetched."""
+    """A model or adapter that is on this machine, or a model that can be fetched."""
 
     name: str
     """Name, as in `policy.model`, or the name of its directory."""
@@ -112,10 +113,10 @@ def _from_hub(model: KnownModel, staging: Path, say: Say) -> dict[str, object]:
 
 
 def list_models(folders: Sequence[Path]) -> list[ListedModel]:
-    """List the models in folders, and the known ones that are in none of them."""
+    """List the models and adapters in folders, and the known models that are in none of them."""
     found: dict[str, ListedModel] = {}
     for folder in dict.fromkeys(folders):
-        for path in sorted(folder.glob("*/config.json")):
+        for path in sorted([*folder.glob("*/config.json"), *folder.glob("*/adapter_config.json")]):
             if not path.parent.name.startswith("."):
                 found.setdefault(path.parent.name, _describe(path.parent))
     for model in KNOWN.values():
@@ -129,6 +130,10 @@ def _describe(path: Path) -> ListedModel:
     if "source" in manifest:
         what, source, licence = manifest["what"], manifest["source"], manifest["licence"]
         return ListedModel(path.name, str(path), what, source, licence, manifest.get("parameters"))
+    if (base := read_base(path)) is not None:
+        name, source = Path(base).name, MADE_HERE if path.name in SHIPPED else "unknown"
+        licence = KNOWN[base].licence if base in KNOWN else f"that of {name}"
+        return ListedModel(path.name, str(path), f"LoRA adapter of {name}", source, licence, None)
     if made:
         what = f"trained from scratch on generated data ({made.get('config', {}).get('recipe', 'unknown')} demonstrations)"
         return ListedModel(path.name, str(path), what, "slmsearch bootstrap", MADE_HERE, made.get("parameters"))

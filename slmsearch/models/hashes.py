@@ -11,7 +11,7 @@ from slmsearch.artifacts.directories import SEAL
 from slmsearch.artifacts.files import known_hash, read_json
 from slmsearch.config import PolicyConfig
 from slmsearch.keys import content_key
-from slmsearch.models.known import split_commit
+from slmsearch.models.known import KNOWN, split_commit
 
 _SUFFIXES = {".safetensors", ".bin", ".json", ".jinja", ".txt", ".model"}
 """Suffixes of weights, configuration, tokenizer and chat template; model cards and notes do not count."""
@@ -28,13 +28,21 @@ def weights_file(directory: Path) -> Path:
 def trained_policy(policy: PolicyConfig, directory: str) -> PolicyConfig:
     """Return the policy of a trained directory: an adapter on its model, or a model in its place.
 
-    An adapter whose run began with a supervised start of its own is put on that start, if it still exists.
+    An adapter whose run began with a supervised start of its own is put on that start, if it still exists. One whose settings give the name
+    of a known model is put on that model.
     """
+    here = {"base_url": None, "api_key": None}
+    base = read_base(directory)
+    if base is None:
+        return policy.model_copy(update={"model": directory, "adapter": None, **here})
+    own = {"model": base, **here} if base in KNOWN or read_start(base) else {}
+    return policy.model_copy(update={"adapter": directory, **own})
+
+
+def read_base(directory: str | Path) -> str | None:
+    """Return the model that the settings of an adapter name, empty if they name none; None for a directory without an adapter."""
     settings = Path(directory) / "adapter_config.json"
-    if settings.is_file():
-        base = str(read_json(settings).get("base_model_name_or_path") or "")
-        return policy.model_copy(update={"adapter": directory, **({"model": base} if read_start(base) else {})})
-    return policy.model_copy(update={"model": directory, "adapter": None, "base_url": None, "api_key": None})
+    return str(read_json(settings).get("base_model_name_or_path") or "") if settings.is_file() else None
 
 
 def read_start(model: str) -> str | None:

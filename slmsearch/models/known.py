@@ -1,4 +1,4 @@
-"""Models with names, and their directories: pretrained ones after fetching, tiny ones as shipped."""
+"""Models and adapters with names, and their directories: pretrained models after fetching, others as shipped."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,8 +49,9 @@ KNOWN = {
     )
 }
 """Name -> model."""
-TINY = ("tiny-searcher", "tiny-searcher-clean", "tiny-planner")
-"""Names of models that are shipped with the code; `slmsearch bootstrap` writes one of the same name into the data directory."""
+SHIPPED = ("tiny-searcher", "tiny-searcher-clean", "tiny-planner", "smollm2-135m-searcher")
+"""Names of models and adapters that are shipped with the code. One of the same name in the data directory takes precedence;
+`slmsearch bootstrap` writes tiny models there. The settings of a shipped adapter name its base, a known model."""
 
 
 def models_dir(data_dir: str | Path) -> Path:
@@ -59,17 +60,16 @@ def models_dir(data_dir: str | Path) -> Path:
 
 
 def shipped_models() -> Path:
-    """Return the parent of the tiny models that are shipped with the code."""
+    """Return the parent of the models and adapters that are shipped with the code."""
     return package_data("data/models")
 
 
 def path_of(name: str, data_dir: str | Path) -> str:
-    """Return the directory of a model that is known by name; return every other name, and a directory of the same name, unchanged.
+    """Return the directory of a model or adapter with a name; return every other name, and a directory of the same name, unchanged.
 
-    A pretrained model is in the data directory after fetching. A tiny one is taken from there if `slmsearch bootstrap` has made it, else as
-    shipped.
+    A pretrained model is in the data directory after fetching. What is shipped is taken from there if it is there, else as shipped.
     """
-    if Path(name).exists() or name not in {*KNOWN, *TINY}:
+    if Path(name).exists() or name not in {*KNOWN, *SHIPPED}:
         return name
     own = models_dir(data_dir) / name
     return str(own if name in KNOWN or own.is_dir() else shipped_models() / name)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file, save_file
 
 from slmsearch.artifacts.directories import replaced_directory
 from slmsearch.artifacts.files import file_hash, read_json, replace_json
@@ -35,7 +36,7 @@ TEXTS = (
     '<tool>search_pages("the Old Mill")</tool>',
 )
 """Texts on which both are compared."""
-CARD = "README.md"
+CARD, WEIGHTS = "README.md", "adapter_model.safetensors"
 TRAINING_CONFIG = "training_config.json"
 SKIPPED = ("checkpoint-*", "*.lock", ".*")
 """Names in an adapter's directory that are never sent."""
@@ -106,10 +107,20 @@ def _logprobs(model: Any, tokenizer: Any) -> list[torch.Tensor]:
     return rows
 
 
-def collect_adapter(adapter: Path, out: Path, card: str = "") -> Path:
-    """Copy an adapter with its tokenizer to a directory of its own, ready to be sent.
+def collect_adapter(adapter: Path, out: Path, card: str = "", dtype: str | None = None, tokenizer: bool = True) -> Path:
+    """Copy an adapter to a directory of its own, ready to be sent.
 
     Checkpoints are not copied. The path of the base on this machine is replaced by its name.
+
+    Args:
+        adapter: directory of the adapter.
+        out: directory, replaced as a whole.
+        card: text of the model card; empty writes none.
+        dtype: of the weights written; None keeps theirs.
+        tokenizer: also write the tokenizer of the base.
+
+    Raises:
+        ModelError: the directory holds no adapter, or its settings name no base.
     """
     base = find_base(adapter)
     with replaced_directory(out) as staging:
@@ -118,8 +129,13 @@ def collect_adapter(adapter: Path, out: Path, card: str = "") -> Path:
                 shutil.copy2(file, staging / file.name)
         settings = staging / "adapter_config.json"
         named = {**json.loads(settings.read_text(encoding="utf-8")), "base_model_name_or_path": public_name(base)}
-        settings.write_text(json.dumps(named, indent=2, sort_keys=True), encoding="utf-8")
-        if not (staging / "tokenizer_config.json").is_file():
+        if isinstance(named["target_modules"], list):  # PEFT writes a set, in an order that changes from process to process
+            named["target_modules"].sort()
+        replace_json(settings, named)
+        if dtype:
+            weights = {name: weight.to(getattr(torch, dtype)) for name, weight in load_file(adapter / WEIGHTS).items()}
+            save_file(weights, staging / WEIGHTS, metadata={"format": "pt"})
+        if tokenizer and not (staging / "tokenizer_config.json").is_file():
             from transformers import AutoTokenizer
 
             AutoTokenizer.from_pretrained(base).save_pretrained(staging)
@@ -136,7 +152,7 @@ def public_name(model: str) -> str:
 
 def find_run(adapter: Path, summaries: Sequence[Path]) -> Mapping[str, Any]:
     """Find the summary of the run that made an adapter, by the hash of its weights; empty where none is known."""
-    weights = file_hash(adapter / "adapter_model.safetensors")
+    weights = file_hash(adapter / WEIGHTS)
     for path in summaries:
         summary = read_json(path)
         if summary.get("training", {}).get("hash") == weights:

@@ -40,6 +40,7 @@ from slmsearch.environments.registry import environment_of, open_environment
 from slmsearch.episodes.chat_renderer import ChatRenderer
 from slmsearch.episodes.episode import Episode
 from slmsearch.episodes.sampler import Sampler, Sampling
+from slmsearch.episodes.teaching import BESIDE
 from slmsearch.errors import TrainingError
 from slmsearch.judge.qualify import require_qualified
 from slmsearch.keys import content_key
@@ -56,8 +57,7 @@ from slmsearch.training.streams import demonstrated, in_turn, repeated, within_c
 
 DEMONSTRATIONS, OWN = "demonstrations", "own"
 TRIED_UPDATES, TRIED_S = 24, 30.0
-"""Updates of the control whose time decides its number of steps, and seconds after which no more are run: 24 of SmolLM2 took
-six minutes."""
+"""Updates of the control whose time decides its number of steps, and seconds that end them: 24 of SmolLM2 took six minutes."""
 FACTS, CONTROL_FACTS = "sft.json", "control.json"
 STEPS = "steps.json"
 """File in the scratch directory of a control: its number of steps, once measured."""
@@ -243,8 +243,8 @@ def prepare_start(config: RunConfig, sources: Sequence[str], say: Say, on_phase:
             found = [encode_demonstration(demonstration, renderer, environment) for demonstration in shown]
         kept[source] = list(within_context(model, _keep_fitting(environment, found, missed, source, say)))
         left_out += missed
-    listed = [encoded for found in kept.values() for encoded in found]
-    count = None if DEMONSTRATIONS in sources else len(listed)
+    listed = [[encoded for source, found in kept.items() if source != BESIDE for encoded in found], kept.get(BESIDE, [])]
+    count = None if DEMONSTRATIONS in sources else sum(map(len, listed))
     began = read_start(config.policy.model) or config.policy.model  # a start may continue another start's adapter
     taught = "+".join(source for source in sources if source == DEMONSTRATIONS or source in kept)
     facts: TrainingFacts = {"source": taught, "episodes": count, "start": began}
@@ -253,7 +253,7 @@ def prepare_start(config: RunConfig, sources: Sequence[str], say: Say, on_phase:
     settings = config.sft if count is None else teaching.settings(count)
 
     def stream() -> Iterator[Encoded]:
-        streams = [repeated(listed, config.sft.seed)] if listed else []
+        streams = [repeated(found, config.sft.seed) for found in listed if found]
         return in_turn([*streams, demonstrated(renderer, environment, fresh)] if count is None else streams)
 
     return Lesson(model, tokenizer, settings, stream, facts, even, score=make_score(config, renderer))
@@ -306,8 +306,8 @@ def measure_speed(config: RunConfig) -> dict[str, float]:
     Raises:
         TrainingError, ModelError: see `train_start`.
     """
-    *_, source = environment_of(config).teaching(config).start_sources()  # the last source, for which nothing is played
-    lesson, times = prepare_start(config, [source], lambda text: None), UpdateTimes()
+    sources = [source for source in environment_of(config).teaching(config).start_sources() if source != OWN]  # nothing is played
+    lesson, times = prepare_start(config, sources, lambda text: None), UpdateTimes()
     with TemporaryDirectory() as scratch:
         train_sft(with_adapter(lesson, config.train.lora), Path(scratch), callbacks=[times])
     return {"update_s": times.usual, "examples": lesson.facts["episodes"] or 0}

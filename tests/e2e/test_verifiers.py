@@ -54,7 +54,10 @@ def test_both_evaluations_give_every_question_the_same_scores(server: str, world
     config, indexed = world.config, world.indexed
     questions = select_questions(indexed.questions, config.evaluate)
     ours = evaluate_searcher(
-        questions, indexed.toolbox, parse_policy(f"openai:{MODEL}@{server}", config.policy, SearcherEnvironment.controls.baselines), config
+        questions,
+        indexed.toolbox,
+        parse_policy(f"openai:{MODEL}@{server}", config.policy, SearcherEnvironment.controls.baselines, "data"),
+        config,
     )
     traces = {}
     for episode in run_their_evaluation(config, server, tmp_path):

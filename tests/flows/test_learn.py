@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from flows.cli.commands.learning import Duration, largest_model
 from flows.cli.main import cli
 from flows.cli.text import render_result
-from flows.learn import learn
+from flows.learn import choose_first, learn
 from flows.runtime.settings import load_config
 from slmsearch.config import RunConfig
 from slmsearch.corpus.library import Library
 from slmsearch.environments.searcher.indexed_corpus import IndexedCorpus
 from slmsearch.environments.searcher.tools import Toolbox
 from slmsearch.episodes.scripted import ScriptedSampler
-from slmsearch.errors import ConfigError, CorpusError, TrainingError
+from slmsearch.errors import ConfigError, CorpusError, ModelError, TrainingError
 from slmsearch.serving.api.feedback import Feedback, FeedbackLog
 from tasks.corpus_data import Data
 from tasks.learn import ask, held, learnt_dir
@@ -136,6 +136,38 @@ def test_documents_become_a_champion_and_changes_go_on_from_it(config: RunConfig
     assert open_tracker(config.paths, config.tracking).champion(f"slmsearch-{folder.name}")["version"] == second["training"]["version"]  # type: ignore[index]
     third = learn(config)
     assert third["lineage"]["train_key"] == second["lineage"]["train_key"], "the same documents begin with the same champion"
+
+
+def test_the_first_training_begins_with_the_adapter_of_its_model_and_later_ones_with_the_champion(
+    config: RunConfig, taught: Taught, training: FakeTraining, isolated_environment: Path
+) -> None:
+    adapter = isolated_environment / "adapter"
+    adapter.mkdir()
+    (adapter / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": config.policy.model}))
+    begins = config.changed({"learn.adapter": str(adapter)})
+    first = learn(begins)
+    assert not first["learnt"]["began_with_champion"]
+    assert taught.starts[0].policy == config.policy.model_copy(update={"adapter": str(adapter)})
+    settings = load_config([Path(first["learnt"]["settings"])], environment={})
+    assert (settings.learn.adapter, settings.policy.adapter) == (str(adapter), None), "the champion answers, and the run can be repeated"
+    write_document(Path(config.corpus.pages or ""), 7, "Olga Stein")
+    training.content = b"another adapter"
+    assert learn(begins)["learnt"]["began_with_champion"] and taught.starts[-1].policy.adapter != str(adapter)
+
+
+def test_an_adapter_of_another_model_is_not_begun_with_and_one_that_is_missing_is_one_line(isolated_environment: Path) -> None:
+    adapter = isolated_environment / "data" / "models" / "smollm2-135m-searcher"
+    named = ["--learn.adapter", adapter.name, "--policy.model"]
+    config = load_config([], [*named, "smollm2-135m-instruct"])
+    with pytest.raises(ModelError, match=r"smollm2-135m-searcher' \(adapter_config\.json is missing\): correct learn\.adapter"):
+        choose_first(config.changed({"learn.adapter": str(adapter)}))
+    adapter.mkdir(parents=True)
+    (adapter / "adapter_config.json").write_text('{"base_model_name_or_path": "smollm2-135m-instruct"}')
+    same, other = (load_config([], [*named, model]) for model in ("smollm2-135m-instruct", "Qwen/Qwen2.5-3B-Instruct"))
+    assert choose_first(same) == same.policy.model_copy(update={"adapter": str(adapter)})
+    assert choose_first(other) == other.policy
+    own = same.changed({"policy.adapter": "mine"})
+    assert choose_first(own) == own.policy
 
 
 def test_another_writer_asks_anew_and_pages_keep_their_split(isolated_environment: Path, monkeypatch: pytest.MonkeyPatch) -> None:

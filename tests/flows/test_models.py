@@ -1,6 +1,7 @@
 """`slmsearch models`, and a known name as `policy.model`: what is fetched is checked, converted once, and whole or absent."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,12 +9,18 @@ from typing import Any
 import pytest
 
 from flows.cli.main import cli
+from flows.runtime.settings import load_config
+from flows.stages.policy_choice import SearcherChoice, choose_policy
 from slmsearch.config import RunConfig
-from slmsearch.models.known import KNOWN
+from slmsearch.models.fetch import MANIFEST
+from slmsearch.models.known import KNOWN, shipped_models
+from slmsearch.models.load import load_model
+from tests.slmsearch.models.adapters import write_adapter
 from tests.slmsearch.models.wheels import NAME, pinned, write_gguf, write_wheel
 
 Invoke = Callable[..., tuple[int, str, str]]
 Offer = Callable[..., Path]
+ADAPTER = "smollm2-135m-searcher"
 
 
 @pytest.fixture
@@ -153,3 +160,46 @@ def test_an_unknown_name_says_which_are_known(invoke: Invoke) -> None:
     code, _, err = invoke("models", "get", "gpt-5")
     assert code == 3
     assert "slmsearch models list" in err
+
+
+def test_a_named_adapter_brings_its_base_whatever_is_configured(
+    invoke: Invoke, offer: Offer, gguf_bytes: bytes, isolated_environment: Path
+) -> None:
+    import torch
+
+    offer(gguf_bytes)
+    base = Path(json.loads(invoke("models", "get", NAME, "--json")[1])["path"])
+    adapter = write_adapter(base, base.with_name(ADAPTER), NAME)
+    shutil.rmtree(base)
+    config = load_config(overrides=["--policy.model", "tiny-planner", "--policy.base_url", "http://127.0.0.1:9/v1"])
+    for spec in (choose_policy(config, ADAPTER)[0], SearcherChoice(config, ADAPTER, print).find().spec):
+        assert spec.name == ADAPTER and spec.policy is not None
+        assert (spec.policy.model, spec.policy.adapter, spec.policy.base_url) == (str(base), str(adapter), None)
+    assert (base / "config.json").is_file(), "it is fetched before it is needed"
+    with torch.no_grad():
+        both, alone = (
+            load_model(policy)[0](torch.arange(9)[None]).logits
+            for policy in (spec.policy, spec.policy.model_copy(update={"adapter": None}))
+        )
+    assert (both - alone).abs().max() > 1e-3
+    (listed,) = [model for model in json.loads(invoke("models", "list", "--json")[1])["models"] if model["name"] == ADAPTER]
+    assert (listed["path"], listed["licence"], listed["source"]) == (str(adapter), "Apache-2.0", "part of slmsearch")
+
+
+def test_a_shipped_adapter_answers_and_one_that_is_missing_is_one_line(
+    invoke: Invoke, isolated_environment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = isolated_environment / "data" / "models" / NAME
+    shutil.copytree(shipped_models() / "tiny-searcher", base)
+    (base / MANIFEST).write_text("{}")
+    monkeypatch.setattr("slmsearch.models.known.shipped_models", lambda: tmp_path)
+    asking = ("ask", "Where is the Moon?", "--corpus.world.pages", "60", "--policy.device", "cpu")
+    for named in (("--policy", ADAPTER), ("--policy.adapter", ADAPTER, "--policy.model", NAME)):
+        code, out, err = invoke(*asking, *named)
+        assert code == 3 and out == ""
+        last = err.strip().splitlines()[-1]
+        assert f"no model at '{tmp_path / ADAPTER}'" in last and "slmsearch models list" in last
+    write_adapter(base, tmp_path / ADAPTER, NAME)
+    code, out, err = invoke(*asking, "--policy", ADAPTER, "--json")
+    assert code in (0, 1), err
+    assert json.loads(out)["policy"] == ADAPTER and json.loads(out)["turns"]

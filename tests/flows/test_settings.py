@@ -167,6 +167,18 @@ def test_tiny_models_go_by_their_names(tmp_path: Path, monkeypatch: pytest.Monke
     assert load_config(environment={}).policy.model == str(made), "`slmsearch bootstrap` made it"
 
 
+def test_adapters_go_by_their_names_and_the_corpus_beside_by_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "people.jsonl").write_text("")
+    flags = [f"--{name}=smollm2-135m-searcher" for name in ("policy.adapter", "learn.adapter", "evaluate.baselines")]
+    flags += [f"--sft.beside.{name}=people.jsonl" for name in ("pages", "questions")]
+    config, place = load_config(overrides=flags, environment={}), str(shipped_models() / "smollm2-135m-searcher")
+    assert (config.policy.adapter, config.learn.adapter, config.evaluate.baselines) == (place, place, (place,))
+    assert config.sft.beside.pages == config.sft.beside.questions == str(tmp_path / "people.jsonl")
+    with pytest.raises(ConfigError, match=r"sft\.beside: .*give both pages and questions"):
+        load_config(overrides=flags[:-1], environment={})
+
+
 def test_hub_sources_stay_as_they_are() -> None:
     assert load_config(overrides=["--corpus.pages", "hub:owner/name"], environment={}).corpus.pages == "hub:owner/name"
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @command(cli, "ask")
 @click.argument("question")
-@click.option("--policy", help="champion, untrained, retrieve-then-answer, a path, a Hub id, or openai:MODEL@URL.")
+@click.option("--policy", help="champion, untrained, retrieve-then-answer, a known name, a path, a Hub id, or openai:MODEL@URL.")
 def ask(session: Session, question: str, policy: str | None) -> None:
     """Ask one question and show turns, answer and sources.
 

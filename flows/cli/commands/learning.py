@@ -83,7 +83,7 @@ def learn(session: Session, pages: str, budget: float, model: str | None, live: 
 
 
 @command(cli, "evaluate")
-@click.option("--policy", help="champion, untrained, random, retrieve-then-answer, a path, a Hub id, or openai:MODEL@URL.")
+@click.option("--policy", help="champion, untrained, random, retrieve-then-answer, a known name, a path, a Hub id, or openai:MODEL@URL.")
 @option("--split", choices=["train", "validation", "test", "all"], help="Questions to take.")
 @click.option("--limit", type=click.IntRange(min=0), help="Take a seeded sample of this many questions; 0 takes all.")
 @click.option("--twins", is_flag=True, help="Also evaluate unanswerable variants and report abstention.")
@@ -189,10 +189,11 @@ def find_rows(session: Session, name: str) -> Path:
 @option(
     "--from",
     "sources",
-    choices=["demonstrations", "gold", "own"],
+    choices=["demonstrations", "gold", "own", "beside"],
     default=["demonstrations"],
     multiple=True,
-    help="Examples: episodes of generated worlds, episodes along the gold sections of the corpus, or the model's own right episodes. "
+    help="Examples: episodes of generated worlds, episodes along the gold sections of the corpus, the model's own right episodes, or "
+    "episodes along the gold sections of `sft.beside`. "
     "Repeat the option to mix them; `gold` after `own` holds only questions that the model never got right.",
 )
 @click.option("--out", type=FOLDER, required=True, help="Model directory to write.")

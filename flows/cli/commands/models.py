@@ -122,7 +122,7 @@ _server("judge", "ollama")
 _server("policy", "transformers")
 
 
-POLICY_HELP = "champion, untrained, retrieve-then-answer, a path, a Hub id, or openai:MODEL@URL; default: champion."
+POLICY_HELP = "champion, untrained, retrieve-then-answer, a known name, a path, a Hub id, or openai:MODEL@URL; default: champion."
 
 
 @command(serve, "searcher", endless=True)

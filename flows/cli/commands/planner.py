@@ -37,7 +37,7 @@ def sft(session: Session, out: Path) -> None:
 
 @cli.group()
 def export() -> None:
-    """Merge an adapter into its base, or send it to the Hub."""
+    """Copy an adapter, merge it into its base, or send it to the Hub."""
 
 
 _adapter = click.option(
@@ -49,6 +49,24 @@ _adapter = click.option(
 _card = click.option(
     "--model-card", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Model card to use; default: a generated one."
 )
+
+
+@command(export, "adapter")
+@_adapter
+@click.option("--local-save-path", "out", type=FOLDER, required=True, help="Directory to write.")
+@option("--dtype", choices=["float32", "bfloat16", "float16"], default="bfloat16", help="Type of the written weights.")
+@_card
+def export_adapter(session: Session, adapter_path: Path, out: Path, dtype: str, model_card: Path | None) -> None:
+    """Copy an adapter without paths of this machine.
+
+    Its settings then give the name of its base, which brings the tokenizer. In `models/` of the data directory it goes by its name.
+    """
+    from slmsearch.training.export import collect_adapter, list_files
+
+    card = make_card(adapter_path, out.name, session.config.paths, model_card, merged=False)
+    files = list_files(collect_adapter(adapter_path, out, card, dtype, tokenizer=False))
+    text = "\n".join(f"{size:>12}  {name}" for name, size in files)
+    session.finish({"adapter": str(out), "files": dict(files)}, f"{text}\n{out}")
 
 
 @command(export, "merge")

@@ -32,17 +32,17 @@ class IndexedCorpus:
 
 
 def open_indexed_corpus(
-    config: RunConfig, digest: str | None = None, index_key: str | None = None, progress: Progress | None = None
+    config: RunConfig, digest: str | None = None, index_key: str | None = None, progress: Progress | None = None, current: bool = True
 ) -> IndexedCorpus:
     """Open a corpus and its index; None builds or looks up the configured corpus, or its index version.
 
-    `progress` receives the number of passages embedded and their total.
+    `progress` receives the number of passages embedded and their total; `current` is that of `build_index`.
     """
     corpora_dir, index_dir = (Path(config.paths.data_dir) / name for name in ("corpora", "index"))
     digest = digest or build_corpus(config.corpus, corpora_dir)
     key = index_key or name_index(digest, config.paths, config.retrieval)
     if index_key is None and not is_complete(index_dir / key):
-        build_index(corpora_dir / digest, index_dir, config.retrieval, progress)
+        build_index(corpora_dir / digest, index_dir, config.retrieval, progress, current=current)
     questions = load_questions(corpora_dir, digest)
     index = open_index(index_dir, key, config.retrieval)
     programs, limits = _open_programs(config, digest, key), config.searcher

@@ -41,7 +41,7 @@ from slmsearch.episodes.reward import Reward
 from slmsearch.episodes.rows import EpisodeRow, Measures
 from slmsearch.episodes.sampler import Message, Sampler, Sampling
 from slmsearch.episodes.scripted import ScriptedSampler
-from slmsearch.episodes.teaching import Teaching, select_questions
+from slmsearch.episodes.teaching import BESIDE, Teaching, select_questions
 from slmsearch.errors import SandboxError
 from slmsearch.judge import Judge
 from slmsearch.judge.exact import RULES_VERSION
@@ -66,7 +66,8 @@ class SearcherData(DataSource):
     unused = ("environment", "planner.")
 
     def sources(self) -> dict[str, str | None]:
-        return {"corpus.pages": self.config.corpus.pages, "corpus.questions": self.config.corpus.questions}
+        corpora = {"corpus": self.config.corpus, "sft.beside": self.config.sft.beside}
+        return {f"{name}.{part}": getattr(corpus, part) for name, corpus in corpora.items() for part in ("pages", "questions")}
 
     def key_parts(self) -> Mapping[str, object] | None:
         return source_parts(self.config.corpus)
@@ -112,10 +113,19 @@ class SearcherTeaching(Teaching["SearcherEnvironment"]):
         return make_demonstrations(settings, self.config.retrieval.top_k, settings.seed, self.config.searcher.missing_names)
 
     def examples(self, source: str, wrong: Mapping[str, Episode] | None = None) -> tuple[list[Demonstration], Counter[str]]:
-        """See `Teaching.examples`: `gold` demonstrates the configured training questions by their gold sections."""
-        if source != "gold":
-            return super().examples(source, wrong)
-        indexed, train = open_indexed_corpus(self.config), self.config.train
+        """See `Teaching.examples`: `gold` demonstrates training questions by their gold sections, `beside` all those of `sft.beside`."""
+        if source == BESIDE and (other := self._configure_beside()):
+            return SearcherTeaching(other)._demonstrate_split(None, current=False)
+        return self._demonstrate_split(wrong) if source == "gold" else super().examples(source, wrong)
+
+    def _configure_beside(self) -> RunConfig | None:
+        """Return the settings with the corpus of `sft.beside`; None without one."""
+        beside = self.config.sft.beside
+        return self.config.changed({"corpus.pages": beside.pages, "corpus.questions": beside.questions}) if beside.pages else None
+
+    def _demonstrate_split(self, wrong: Mapping[str, Episode] | None, current: bool = True) -> tuple[list[Demonstration], Counter[str]]:
+        """Demonstrate the training questions, see `examples`; `current` as in `open_indexed_corpus`."""
+        indexed, train = open_indexed_corpus(self.config, current=current), self.config.train
         questions = select_questions(indexed.questions[train.split], train.limit)
         questions = mix_twins(questions, train.twins_frac, indexed.toolbox)
         questions = [question for question in questions if wrong is None or question.question in wrong]
@@ -145,7 +155,8 @@ class SearcherTeaching(Teaching["SearcherEnvironment"]):
             yield from sorted((each for each in shown if len(each.turns) <= searcher.max_turns), key=_count_chars)
 
     def start_sources(self) -> tuple[str, ...]:
-        return ("own", "gold") if self.config.sft.start == "own" else (self.config.sft.start,)
+        beside = (BESIDE,) if self.config.sft.beside.pages else ()
+        return (*beside, "own", "gold") if self.config.sft.start == "own" else (*beside, self.config.sft.start)
 
     def start_parts(self, digest: str) -> Mapping[str, object] | None:
         config = self.config
@@ -153,7 +164,11 @@ class SearcherTeaching(Teaching["SearcherEnvironment"]):
             return None
         own = {"sampled": [config.train.temperature, config.evaluate.batch_size]} if config.sft.start == "own" else {}
         played = SearcherEnvironment(config).key_parts(name_index(digest, config.paths, config.retrieval))
-        return {"corpus": digest, "limit": config.train.limit, **own, **self.train_parts(), **played}
+        parts = {"corpus": digest, "limit": config.train.limit, **own, **self.train_parts(), **played}
+        if other := self._configure_beside():
+            found = build_corpus(other.corpus, config.paths.corpora)
+            parts["beside"] = [found, name_index(found, config.paths, config.retrieval)]
+        return parts
 
     def train_parts(self) -> Mapping[str, object]:
         return {"twins": [self.config.train.twins_frac, TWINS_VERSION]} if self.config.train.twins_frac else {}

@@ -44,6 +44,19 @@ def test_a_tiny_model_comes_with_the_code() -> None:
     assert (found.settings["policy.model"], found.files) == ("tiny-searcher", {})
 
 
+def test_an_adapter_of_a_known_model_brings_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (name, model), shipped, own = next(iter(KNOWN.items())), tmp_path / "shipped", tmp_path / "data" / "models"
+    monkeypatch.setattr("slmsearch.bundle.contents.shipped_models", lambda: shipped)
+    for folder in (shipped, own):
+        (folder / "searcher").mkdir(parents=True)
+        (folder / "searcher" / "adapter_config.json").write_text(f'{{"base_model_name_or_path": "{name}"}}')
+    for folder, place in ((shipped, "searcher"), (own, "inputs/evaluate.baselines/searcher")):
+        found = collect_contents(PLAIN.changed({"evaluate.baselines": (str(folder / "searcher"),)}))
+        assert found.settings["evaluate.baselines"] == [place]
+        assert found.pins == (f"{model.requirement} --hash=sha256:{model.wheel_sha256}",)
+        assert len(found.files) == (folder == own)
+
+
 @pytest.mark.parametrize(
     ("setting", "value"),
     [

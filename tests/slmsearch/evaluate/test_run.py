@@ -44,7 +44,7 @@ def test_a_policy_without_a_model_has_no_tokens_and_no_token_limit() -> None:
     config = CONFIG.model_copy(update={"searcher": CONFIG.searcher.model_copy(update={"max_episode_tokens": 16, "max_turn_tokens": 1})})
     for name in ("random", "retrieve-then-answer"):
         found = evaluate_searcher(
-            QUESTIONS, make_toolbox(), parse_policy(name, PolicyConfig(), SearcherEnvironment.controls.baselines), config
+            QUESTIONS, make_toolbox(), parse_policy(name, PolicyConfig(), SearcherEnvironment.controls.baselines, "data"), config
         )
         assert found.metrics["stop/max_tokens"] == 0.0
         assert found.metrics["episode/sampled_tokens"] == found.metrics["episode/completion_tokens"] == 0.0
@@ -54,7 +54,7 @@ def test_a_policy_without_a_model_has_no_tokens_and_no_token_limit() -> None:
 def test_a_model_policy_keeps_its_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "make_policy_sampler", lambda *args: ScriptedSampler(lambda question, results: "<answer>1823</answer>"))
     found = evaluate_searcher(
-        QUESTIONS[:1], make_toolbox(), parse_policy("untrained", PolicyConfig(), SearcherEnvironment.controls.baselines), CONFIG
+        QUESTIONS[:1], make_toolbox(), parse_policy("untrained", PolicyConfig(), SearcherEnvironment.controls.baselines, "data"), CONFIG
     )
     assert found.rows[0].sampled_tokens == len("<answer>1823</answer>")
     assert found.rows[0].correct == 1.0

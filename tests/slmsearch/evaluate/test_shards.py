@@ -38,7 +38,7 @@ def test_shards_are_whole_batches_and_all_of_them(total: int, batch_size: int, w
 
 def play(shard: Shard | None = None) -> Evaluation:
     spec, questions = (
-        parse_policy("untrained", PolicyConfig(), SearcherEnvironment.controls.baselines),
+        parse_policy("untrained", PolicyConfig(), SearcherEnvironment.controls.baselines, "data"),
         QUESTIONS if shard is None else shard.take(QUESTIONS),
     )
     return evaluate_searcher(questions, make_toolbox(), spec, CONFIG, total=len(QUESTIONS))
@@ -99,7 +99,7 @@ def test_failures_count_over_the_whole_as_in_one_process(tmp_path: Path, monkeyp
     shards = split_shards(len(QUESTIONS), 2, 3)
     played = []
     for shard in shards:
-        spec = parse_policy("untrained", PolicyConfig(), SearcherEnvironment.controls.baselines)
+        spec = parse_policy("untrained", PolicyConfig(), SearcherEnvironment.controls.baselines, "data")
         played.append(evaluate_searcher(shard.take(QUESTIONS), make_toolbox(flaky), spec, tolerant, total=len(QUESTIONS)))
         write_shard(tmp_path, "key", shard, played[-1], {}, "")
     failed = sum(row.failed for part in played for row in part.rows)
@@ -123,7 +123,7 @@ def play_batches(folder: Path, sampler: ScriptedSampler, monkeypatch: pytest.Mon
     config = RunConfig(evaluate=CONFIG.evaluate, decision=Tolerant(), paths=PathsConfig(data_dir=str(folder)))
     monkeypatch.setattr(run, "make_policy_sampler", lambda *_: sampler)
     environment = SearcherEnvironment(config).with_tools(toolbox or make_toolbox(), make_judge(config.judge))
-    spec = parse_policy("untrained", PolicyConfig(), SearcherEnvironment.controls.baselines)
+    spec = parse_policy("untrained", PolicyConfig(), SearcherEnvironment.controls.baselines, "data")
     return shards_module.play_batches("key", spec, QUESTIONS, environment, ({"of": "it"}, "corpus"), progress)
 
 

@@ -5,9 +5,11 @@ import json
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
+from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from slmsearch.artifacts.files import file_hash
+from slmsearch.config import PolicyConfig
 from slmsearch.errors import ModelError, ServiceError
 from slmsearch.models.load import load_model
 from slmsearch.training import export
@@ -60,8 +62,6 @@ def test_merged_weights_say_the_same_and_stand_alone(adapter, model_dir, tmp_pat
     assert merged.base_model == str(model_dir) == find_base(adapter)
     assert not any(str(model_dir.parent) in file.read_text() for file in merged.directory.iterdir() if file.suffix in {".json", ".md"})
     assert (tmp_path / "merged" / "README.md").read_text() == "# mine\n"
-    from slmsearch.config import PolicyConfig
-
     with torch.no_grad():
         alone = logits(*load_model(PolicyConfig(model=str(tmp_path / "merged"), device="cpu")))
         apart = logits(*load_model(PolicyConfig(model=str(model_dir), adapter=str(adapter), device="cpu"), keep_adapter=True))
@@ -90,6 +90,22 @@ def test_an_adapter_is_collected_with_its_tokenizer_and_without_checkpoints(adap
     names = {name for name, _ in list_files(tmp_path / "out")}
     assert {"adapter_config.json", "adapter_model.safetensors", "README.md", "tokenizer.json", "tokenizer_config.json"} <= names
     assert not any("checkpoint" in name for name in names)
+
+
+def test_an_adapter_is_copied_in_bfloat16_without_what_its_base_brings(adapter, model_dir, tmp_path):
+    (adapter / "README.md").write_text(f"base_model: {model_dir}\n")
+    collect_adapter(adapter, tmp_path / "out", "# card\n", "bfloat16", tokenizer=False)
+    assert {name for name, _ in list_files(tmp_path / "out")} == {"README.md", "adapter_config.json", "adapter_model.safetensors"}
+    texts = [(tmp_path / "out" / name).read_text() for name in ("README.md", "adapter_config.json")]
+    assert texts[0] == "# card\n" and "/" not in texts[1] and find_base(tmp_path / "out") == model_dir.name
+    before, after = (load_file(folder / "adapter_model.safetensors") for folder in (adapter, tmp_path / "out"))
+    assert before.keys() == after.keys() and {weight.dtype for weight in after.values()} == {torch.bfloat16}
+    assert all(torch.equal(after[name], weight.bfloat16()) for name, weight in before.items())
+    policy = PolicyConfig(model=str(model_dir), adapter=str(tmp_path / "out"), device="cpu")
+    with torch.no_grad():
+        rounded, exact = (logits(*load_model(policy.model_copy(update={"adapter": str(path)}))) for path in (tmp_path / "out", adapter))
+        bare = logits(*load_model(policy.model_copy(update={"adapter": None})))
+    assert (rounded - exact).abs().max() < 0.1 * (bare - exact).abs().max()
 
 
 def test_a_card_carries_metrics_and_lineage_or_claims_nothing(adapter, tmp_path):

@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slmsearch.config import CorpusConfig, PathsConfig, PolicyConfig, RunConfig, SearcherConfig, SftConfig
+from slmsearch.config import BesideConfig, CorpusConfig, PathsConfig, PolicyConfig, RunConfig, SearcherConfig, SftConfig
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.pages import Page
 from slmsearch.corpus.paragraphs import place_questions, split_paragraphs
 from slmsearch.corpus.questions import Question
+from slmsearch.corpus.store import build_corpus, read_pages
 from slmsearch.environments.searcher import indexed_corpus
 from slmsearch.environments.searcher.demonstrations import (
     NARROW_FRAC,
@@ -38,6 +39,7 @@ from slmsearch.retrieval.hits import Hit
 from slmsearch.training import held_out, teach
 from slmsearch.training.budget import Speed
 from slmsearch.training.encoding import Encoded
+from slmsearch.training.job import start_key
 from slmsearch.training.teach import train_start
 
 PAGES = [
@@ -290,6 +292,56 @@ def test_examples_of_several_sources_take_turns(corpus, model_dir, tmp_path):
     (gold,) = [teach.prepare_start(config, ["gold"], print)]
     known = {tuple(encoded.ids) for encoded in islice(gold.stream(), 4)}
     assert [tuple(encoded.ids) in known for encoded in islice(lesson.stream(), 8)] == [True, False] * 4
+
+
+@pytest.fixture
+def beside(corpus, tmp_path, monkeypatch):
+    """Return the settings of another corpus beside the configured one, each with its own index over titles, and what is built."""
+    (tmp_path / "others.jsonl").write_text(json.dumps({"id": "ivo", "title": "Ivo", "content": "# Ivo\n\nA smith, born in 1790.\n"}) + "\n")
+    asked = [{"id": str(i), "question": f"When was Ivo {i} born?", "answer": "1790", "page_ids": ["ivo"]} for i in range(3)]
+    (tmp_path / "asked.jsonl").write_text(
+        "".join(json.dumps({**row, "section_ids": ["ivo:ivo"], "split": "train"}) + "\n" for row in asked)
+    )
+    built = []
+    monkeypatch.setattr(indexed_corpus, "name_index", lambda digest, *_: digest)
+    monkeypatch.setattr("slmsearch.environments.searcher.searcher_environment.name_index", lambda digest, *_: digest)
+    monkeypatch.setattr(indexed_corpus, "is_complete", lambda _: False)
+    monkeypatch.setattr(indexed_corpus, "build_index", lambda path, *_, current: built.append((path.name, current)))
+    corpora = tmp_path / "data" / "corpora"
+    monkeypatch.setattr(indexed_corpus, "open_index", lambda _, key, __: TitleIndex(Library(read_pages(corpora / key))))
+    return {"sft.beside.pages": str(tmp_path / "others.jsonl"), "sft.beside.questions": str(tmp_path / "asked.jsonl")}, built
+
+
+def test_questions_of_another_corpus_are_shown_in_turn_with_the_start_s_own(corpus, beside, model_dir, tmp_path):
+    settings, built = beside
+    config = make_config(corpus, model_dir, tmp_path, max_turn_tokens=60, max_episode_tokens=400).changed({**settings, "sft.start": "gold"})
+    teaching = SearcherEnvironment(config).teaching(config)
+    assert teaching.start_sources() == ("beside", "gold")
+    lesson = teach.prepare_start(config, teaching.start_sources(), print)
+    assert (lesson.facts["source"], lesson.facts["episodes"]) == ("beside+gold", 7)
+    assert [current for _, current in built] == [False, True], "the index of the run's own corpus stays the current one"
+    own, other = (
+        {tuple(encoded.ids) for encoded in islice(teach.prepare_start(config, [source], print).stream(), 7)}
+        for source in ("gold", "beside")
+    )
+    assert (len(own), len(other)) == (4, 3) and not own & other
+    assert [tuple(encoded.ids) in own for encoded in islice(lesson.stream(), 8)] == [True, False] * 4
+    assert Speed(**teach.measure_speed(config)).examples == 7
+    without = config.changed({"sft.beside": BesideConfig()})
+    with pytest.raises(ConfigError, match="no examples from 'beside'"):
+        teach.prepare_start(without, ["beside"], print)
+
+
+def test_a_start_is_named_by_the_content_of_the_corpus_beside_it(corpus, beside, model_dir, tmp_path):
+    config = make_config(corpus, model_dir, tmp_path).changed({"sft.start": "gold"})
+    digest = build_corpus(config.corpus, config.paths.corpora)
+    settings, _ = beside
+    alone, mixed = start_key(config, digest), start_key(config.changed(settings), digest)
+    pages, questions = (Path(path) for path in settings.values())
+    moved = {"sft.beside.pages": str(pages.rename(tmp_path / "moved.jsonl")), "sft.beside.questions": str(questions)}
+    assert alone != mixed == start_key(config.changed(moved), digest)
+    questions.write_text(questions.read_text().replace("1790", "smith"))
+    assert start_key(config.changed(moved), digest) not in (alone, mixed)
 
 
 def test_one_of_four_shows_a_correction_whatever_there_is_beside_them(corpus, model_dir, tmp_path):

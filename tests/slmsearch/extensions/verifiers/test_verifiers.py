@@ -162,7 +162,10 @@ def test_every_question_has_the_scores_of_our_own_evaluation(run: RunConfig, pol
     theirs = policy.requests
     policy.requests = []
     ours = evaluate_searcher(
-        QUESTIONS, make_toolbox(), parse_policy(f"openai:m@{policy.url}", PolicyConfig(), SearcherEnvironment.controls.baselines), run
+        QUESTIONS,
+        make_toolbox(),
+        parse_policy(f"openai:m@{policy.url}", PolicyConfig(), SearcherEnvironment.controls.baselines, "data"),
+        run,
     )
     assert {row.stop_reason for row in ours.rows} == {"answered", "max_tokens", "malformed"}
     for row, question in zip(ours.rows, QUESTIONS, strict=True):

@@ -1,0 +1,48 @@
+"""Names of models and adapters: where each is, and the base that an adapter brings."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from slmsearch.config import PolicyConfig
+from slmsearch.models.fetch import list_models
+from slmsearch.models.hashes import read_base, trained_policy
+from slmsearch.models.known import KNOWN, SHIPPED, path_of
+
+ADAPTER = "smollm2-135m-searcher"
+(BASE,) = KNOWN
+
+
+def put(folder: Path, base: object) -> Path:
+    folder.mkdir(parents=True)
+    (folder / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": base}))
+    return folder
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_what_is_shipped_is_taken_from_the_data_directory_first(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("slmsearch.models.known.shipped_models", lambda: tmp_path / "shipped")
+    assert path_of(name, tmp_path / "data") == str(tmp_path / "shipped" / name)
+    (tmp_path / "data" / "models" / name).mkdir(parents=True)
+    assert path_of(name, tmp_path / "data") == str(tmp_path / "data" / "models" / name)
+
+
+def test_an_adapter_brings_the_known_model_that_it_names(tmp_path: Path) -> None:
+    served = PolicyConfig(model="another", adapter="other", dtype="bfloat16", base_url="http://x/v1")
+    known, other = put(tmp_path / "known", BASE), put(tmp_path / "other", "/elsewhere/model")
+    own = trained_policy(served, str(known))
+    assert own == PolicyConfig(model=BASE, adapter=str(known), dtype="bfloat16"), "and is not asked of the server of another model"
+    assert trained_policy(served, str(other)) == served.model_copy(update={"adapter": str(other)})
+    assert (read_base(known), read_base(put(tmp_path / "none", None)), read_base(tmp_path)) == (BASE, "", None)
+
+
+def test_adapters_are_listed_with_the_licence_of_their_base(tmp_path: Path) -> None:
+    put(tmp_path / ADAPTER, BASE)
+    put(tmp_path / "mine", "/here/models/base")
+    found = {model.name: model for model in list_models([tmp_path])}
+    shipped, mine = found[ADAPTER], found["mine"]
+    assert (shipped.what, shipped.source, shipped.licence) == (f"LoRA adapter of {BASE}", "part of slmsearch", "Apache-2.0")
+    assert (mine.what, mine.source, mine.licence) == ("LoRA adapter of base", "unknown", "that of base")
+    assert shipped.path == str(tmp_path / ADAPTER) and found[BASE].path is None
