@@ -13,7 +13,7 @@ showed. If the question's own words do not find the page, it searches again with
 no search names the section, it looks at the page's list. It does not read again what a search showed with its text (`searcher.shows`).
 Questions that it cannot play in this way are left out and counted.
 
-Where a search shows text, most demonstrations of one page's questions are narrow: the search shows the best page alone (`NARROW_FRAC`).
+Where a search shows text, most demonstrations of one page's questions are narrow: the best page alone is shown with it (`NARROW_FRAC`).
 """
 
 import random
@@ -47,8 +47,9 @@ SECOND_HOP_FRAC = 0.2
 ABSTAIN_FRAC = 0.4
 """Share of unanswerable questions on which the noisy reader abstains."""
 NARROW_FRAC = 0.75
-"""Share of the questions on one page that are demonstrated with one page a search, where searches show text and that page is the right one.
-To read is what costs most examples, and such an example costs a third."""
+"""Share of the questions on one page that are demonstrated with one page's text a search, where searches show text and that page is right:
+to read costs most examples, and these are short. The other pages are listed as ever: where they were left out, a model that saw a list
+searched again, on four of five questions on one page."""
 TWINS_FRAC, UNHEARD_OF = 0.16, 0.06
 """Shares of questions that are twins, and of further ones about names that occur nowhere."""
 
@@ -207,7 +208,7 @@ def demonstrate_gold(
 
 
 def demonstrate_narrowly(questions: Sequence[Question], toolbox: Toolbox, queries: Mapping[str, str]) -> dict[str, Demonstration]:
-    """Play `NARROW_FRAC` of the questions on one page with searches that show one page with its text, and keep those that end after one.
+    """Play `NARROW_FRAC` of the questions on one page with searches that show one page's text, and keep those that end after one.
 
     Returns:
         Text of a question -> its demonstration.
@@ -216,7 +217,7 @@ def demonstrate_narrowly(questions: Sequence[Question], toolbox: Toolbox, querie
         return {}
     chance = random.Random("narrow")
     chosen = [question for question in questions if chance.random() < NARROW_FRAC and len(question.section_ids) == 1]
-    shown, _ = demonstrate_gold(chosen, toolbox.showing(1), queries)
+    shown, _ = demonstrate_gold(chosen, toolbox.with_texts(1), queries)
     return {demonstration.question: demonstration for demonstration in shown if len(demonstration.turns) == SHORTEST}
 
 
@@ -339,7 +340,7 @@ def _shows(result: ToolResult, section: Section, form: str) -> bool:
     """Return whether a search showed a section in a form: its page's title, its id, or its text; see `SearcherConfig.shows`."""
     if section.id in result.section_ids:
         return True
-    is_named = form == "sections" and f"({section.id})" in result.text
+    is_named = form == "sections" and (f"({section.id})" in result.text or f"\n{section.id}: " in result.text)
     return is_named or (form == "titles" and section.page_id in result.page_ids)
 
 

@@ -69,12 +69,12 @@ class Toolbox:
             missing_names: a search also shows which names of the query each page lacks.
         """
         self.library, self.index, self.top_k, self.max_section_chars = library, index, top_k, max_section_chars
-        self.programs, self.shows, self.missing_names = programs, shows, missing_names
+        self.programs, self.shows, self.missing_names, self.max_texts = programs, shows, missing_names, top_k
 
-    def showing(self, top_k: int) -> Self:
-        """Return these tools with another number of pages that a search returns."""
+    def with_texts(self, most: int) -> Self:
+        """Return these tools with a limit of the pages that a search shows with their text."""
         other = copy(self)
-        other.top_k = top_k
+        other.max_texts = most
         return other
 
     def serve(self, calls: Sequence[ToolCall], views: Sequence[View | None] = ()) -> list[ToolResult]:
@@ -149,12 +149,13 @@ class Toolbox:
             missing = [name for name in names if name not in words]
             note = f" (without {', '.join(missing)})" if missing else ""
             body = self._first_part(section) if section and self.shows == "text" else ""
-            if body and (len(body) <= room or not shown):
+            if body and (not shown or (len(body) <= room and len(shown) < self.max_texts)):
                 room -= len(body)
                 shown.append(hit.section_id)
                 blocks.append(f"{hit.section_id}: {hit.title}{note}\n{body}")
             else:
-                lines.append(f"{hit.page_id}: {hit.title}" + (f" ({hit.section_id})" if self.shows != "titles" else "") + note)
+                name = hit.section_id if self.shows == "text" else hit.page_id
+                lines.append(f"{name}: {hit.title}" + (f" ({hit.section_id})" if self.shows == "sections" else "") + note)
         text = "\n\n".join([*blocks, *(["\n".join(lines)] if lines else [])])
         return ToolResult(text, True, tuple(hit.page_id for hit in hits), tuple(shown))
 

@@ -126,14 +126,15 @@ def test_a_long_section_is_not_read_if_the_part_that_a_search_shows_holds_the_an
     assert turns[1:] == ["<answer>It flows.</answer>"] and not left_out
 
 
-def test_most_questions_on_one_page_are_shown_the_best_page_alone():
+def test_most_questions_on_one_page_are_shown_the_text_of_the_best_alone():
     toolbox = Toolbox(LIBRARY, HintedIndex(LIBRARY), 3, max_section_chars=1500, shows="text")
-    easy = [ask(f"When was Mira born, in the {number}th book?", "1823", "mira:life") for number in range(200)]
+    easy = [ask(f"When was Mira born, in zzz {number}?", "1823", "mira:life") for number in range(200)]
     hard = [ask(f"When was Dunmar's poet Mira, no. {number}, born?", "A town.", "dunmar:dunmar") for number in range(20)]
     narrow = demonstrate_narrowly([*easy, *hard], toolbox, {})
     assert set(narrow) <= {question.question for question in easy}, "for the others another page is the best"
     assert NARROW_FRAC - 0.1 < len(narrow) / len(easy) < NARROW_FRAC + 0.1
-    assert {demonstration.turns[0][1] for demonstration in narrow.values()} == {"mira:life: Mira\nBorn in 1823."}
+    shown = {demonstration.turns[0][1] for demonstration in narrow.values()}
+    assert len(shown) == 1 and shown.pop().startswith("mira:life: Mira\nBorn in 1823.\n\nzzz:zzz: Zzz"), "others are listed"
     assert not demonstrate_narrowly(easy, Toolbox(LIBRARY, HintedIndex(LIBRARY), 3, 1500, shows="sections"), {})
 
 

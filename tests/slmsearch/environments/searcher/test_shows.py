@@ -44,7 +44,7 @@ def test_titles_and_sections() -> None:
 def test_text_shows_the_best_sections_that_fit_and_lists_the_others() -> None:
     assert search("text")[0] == f"mill:owner: Mill\nAda Quist owns it.\n\nlong:long: Long\n{LONG}\n\nlake:lake: Lake\nIt is deep."
     text, turn = search("text", 100)
-    assert text == "mill:owner: Mill\nAda Quist owns it.\n\nlake:lake: Lake\nIt is deep.\n\nlong: Long (long:long)"
+    assert text == "mill:owner: Mill\nAda Quist owns it.\n\nlake:lake: Lake\nIt is deep.\n\nlong:long: Long"
     assert read_sections(turn) == ("mill:owner", "lake:lake") and opened_pages(turn) == ("mill", "lake")
 
 
