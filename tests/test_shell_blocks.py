@@ -23,6 +23,7 @@ NOT_HERE = {
     "slmsearch run train-planner": "an 8B model",
     "slmsearch run train-and-eval --config": "a GPU",
     "slmsearch sft --from gold --config writer": "an hour; tests/slmsearch/environments/writer",
+    "slmsearch questions --from-corpus --config learn --writer": "a writer; tests/slmsearch/environments/writer",
     "slmsearch serve judge --engine": "Ollama",
     "slmsearch serve policy": "a GPU, or llama.cpp",
     "slmsearch serve searcher": "until Ctrl-C; tests/e2e/test_searcher_service.py",

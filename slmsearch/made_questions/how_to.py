@@ -1,4 +1,4 @@
-"""How-to questions: a heading that names an action asks how it is done, and the first lines of its section are the answer.
+"""Questions on how something is done: a heading that names an action asks, and the first lines of its section are the answer.
 
 Only English headings are read. That a word is a verb, and which verb a form in -ing is of, is read from the corpus itself: it has the verb
 behind "to" or "can" more often than behind an article.
