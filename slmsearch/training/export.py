@@ -129,7 +129,7 @@ def collect_adapter(adapter: Path, out: Path, card: str = "", dtype: str | None 
                 shutil.copy2(file, staging / file.name)
         settings = staging / "adapter_config.json"
         named = {**json.loads(settings.read_text(encoding="utf-8")), "base_model_name_or_path": public_name(base)}
-        if isinstance(named["target_modules"], list):  # PEFT writes a set, in an order that changes from process to process
+        if isinstance(named.get("target_modules"), list):  # PEFT writes a set, in an order that changes from process to process
             named["target_modules"].sort()
         replace_json(settings, named)
         if dtype:

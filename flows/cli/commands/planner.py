@@ -37,7 +37,7 @@ def sft(session: Session, out: Path) -> None:
 
 @cli.group()
 def export() -> None:
-    """Copy an adapter, merge it into its base, or send it to the Hub."""
+    """Copy or merge an adapter, or send it to the Hub."""
 
 
 _adapter = click.option(
