@@ -39,7 +39,7 @@ def find_action(heading: str, verbs: Mapping[str, int]) -> str | None:
         return None
     first = match["verb"].lower()
     stem = first.removesuffix("ing")
-    forms = [first] if stem == first else [f"{stem}e", stem, *([stem[:-1]] if stem[-1:] == stem[-2:-1] else [])]
+    forms = [first, *([f"{stem}e", stem, *([stem[:-1]] if stem[-1:] == stem[-2:-1] else [])] if stem != first else [])]
     verb = max(forms, key=lambda form: verbs.get(form, 0))
     return f"{verb}{match['rest']}" if verbs.get(verb, 0) else None
 

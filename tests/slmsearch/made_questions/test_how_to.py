@@ -12,7 +12,11 @@ from slmsearch.made_questions.make import Filters, excerpts_of, make_questions
 from tests.slmsearch.made_questions.test_make import Library, WordIndex
 
 VERBS = find_verbs(
-    ["You can use it to change the time. To set the guide, tap it.", "Plan to replace this, to run it, and to use it. The use of it ends."]
+    [
+        "You can use it to change the time. To set the guide, tap it.",
+        "Plan to replace this, to run it, and to use it. The use of it ends.",
+        "It can bring news.",
+    ]
 )
 PHONE = """# Phone
 
@@ -43,6 +47,7 @@ The phone has forty ringtones. You can use any sound of your own, too, if it las
         ("How do I set the time?", "set the time"),
         ("I Want to Replace a Battery", "replace a Battery"),
         ("Running it twice", "run it twice"),
+        ("Bring it back", "bring it back"),
         ("The guide", None),
         ("Guide", None),
         ("Buildings of the town", None),
