@@ -18,10 +18,12 @@ DESCRIBED = {
     "slmsearch.evaluate.run:EVALUATION_VERSION": (
         "episodes/grade",
         "episodes/rows",
+        "environments/searcher/baselines",
         "environments/searcher/failure_modes",
         "environments/searcher/reward",
         "environments/searcher/rollout",
         "environments/searcher/parsing",
+        "environments/searcher/tools",
     ),
     "slmsearch.judge.exact:RULES_VERSION": ("judge/exact", "judge/typed", "judge/values"),
     "slmsearch.judge.llm:CACHE_VERSION": ("judge/prompt", "judge/reply"),
@@ -32,7 +34,7 @@ DESCRIBED = {
         "training/rollout_bridge",
         "training/training_run",
     ),
-    "slmsearch.training.job:START_VERSION": ("training/teach",),
+    "slmsearch.training.job:START_VERSION": ("environments/searcher/demonstrations", "training/teach"),
     "slmsearch.environments.planner.plan_prompt:PLAN_PROMPT_VERSION": ("environments/planner/plan_prompt",),
     "slmsearch.environments.planner.problem_sources:PROBLEMS_VERSION": (
         "environments/planner/problems",

@@ -20,6 +20,7 @@ from flows.stages.artifacts import escape, show_comparison, show_report, show_ta
 from flows.stages.pipeline import Pipeline
 from slmsearch.artifacts.files import replace_text
 from slmsearch.environments.registry import environment_of
+from slmsearch.environments.searcher.searcher_environment import RETRIEVE_THEN_ANSWER
 from slmsearch.evaluate.compare import replay
 from slmsearch.foreign import cause_of
 from slmsearch.report.tables import comparison_table, describe_comparison, difference
@@ -132,6 +133,8 @@ def summarise_run(run: Pipeline, outcome: Outcome) -> dict[str, object]:
         "lineage": run.lineage,
         **run.ids,
     }
+    if RETRIEVE_THEN_ANSWER in baselines:
+        summary["retrieve_then_answer"] = baselines[RETRIEVE_THEN_ANSWER]
     if outcome.gain:
         summary[reference.replace("-", "_")] = baselines[reference]
         summary["controls"] = {name: metrics for name, metrics in baselines.items() if name != reference}

@@ -1,9 +1,9 @@
 """Settings of playing and judging: searcher, planner, worker, judge, sandbox, service."""
 
 from collections.abc import Collection
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import AfterValidator, Field, SecretStr
+from pydantic import AfterValidator, Field, SecretStr, model_validator
 
 from slmsearch.config.section import Address, ConfigSection
 
@@ -48,6 +48,12 @@ class SearcherConfig(ConfigSection):
     """Role of tool results in the chat template."""
     programs: bool = False
     """Let the model also write Python programs in `<code>`, which run in the sandbox; raise `max_turn_tokens` with it."""
+
+    @model_validator(mode="after")
+    def _programs_get_titles(self) -> Self:
+        if self.programs and self.shows == "text":
+            raise ValueError("a program gets pairs of id and title from a search: set shows to titles or sections, or programs to false")
+        return self
 
 
 class LimitsConfig(ConfigSection):

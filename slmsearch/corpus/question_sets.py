@@ -1,7 +1,8 @@
 """Rows of published question sets, which bring the passages that their questions were written on.
 
 - SQuAD: `title`, one paragraph of that article as `context`, `question`, and the annotators' answers as `answers.text`.
-- HotpotQA with distractors: `context` as pairs of title and sentences, `supporting_facts`, `type`; as in its JSON, or as on the Hub.
+- HotpotQA with distractors: `context` as pairs of title and sentences, `supporting_facts`, `type`; as in its JSON, or as on the Hub. Also
+  2WikiMultihopQA, which adds `evidences`.
 - MuSiQue: `paragraphs` with `title`, `paragraph_text` and `is_supporting`, `question_decomposition`, `answer_aliases`, `answerable`; also
   with `text` or `content` instead, and without decomposition.
 
@@ -20,6 +21,7 @@ from slmsearch.corpus.pages import Page
 from slmsearch.corpus.paragraphs import find_paragraph, split_paragraphs
 from slmsearch.corpus.questions import CLOSED, UNANSWERABLE, UNKNOWN_ANSWER
 from slmsearch.corpus.records import Row
+from slmsearch.corpus.row_files import as_text
 from slmsearch.errors import CorpusError
 
 SECTION_PARAGRAPHS = 3
@@ -60,7 +62,7 @@ def join_pages(rows: Iterable[tuple[Row, str]]) -> Iterator[tuple[Row, str]]:
             first.setdefault(page_id, (title, where, SECTION_PARAGRAPHS if _is_squad(row) else 0))
             paragraphs.setdefault(page_id, {})[passage.text.strip()] = None
     for page_id, (title, where, together) in first.items():
-        texts = [text for text in paragraphs[page_id] if text]
+        texts = [as_text(text) for text in paragraphs[page_id] if text]
         if together:
             groups = [texts[start : start + together] for start in range(0, len(texts), together)]
             texts = ["\n\n".join([f"## Section {number}", *group]) for number, group in enumerate(groups, start=1)]
@@ -126,19 +128,28 @@ def _read_hotpot(row: Row, where: str) -> SetRow | None:
     if isinstance(context, Mapping):  # as on the Hub
         context = list(zip(_listed(context.get("title")), _listed(context.get("sentences")), strict=False))
     passages = [
-        SetPassage(title, "".join(sentences)) for title, sentences in _pairs(context) if isinstance(title, str) and _are_texts(sentences)
+        SetPassage(title, " ".join(map(str.strip, sentences)))
+        for title, sentences in _pairs(context)
+        if isinstance(title, str) and _are_texts(sentences)
     ]
     if not passages:
         raise CorpusError(f"{where}: a row of HotpotQA without contexts; take the distractor file, which has ten paragraphs a question")
     names = _listed(facts.get("title")) if isinstance(facts, Mapping) else [title for title, _ in _pairs(facts)]
-    gold = [passage for name in dict.fromkeys(filter(_is_text, names)) for passage in passages if passage.title == name]
+    needed = list(dict.fromkeys(filter(_is_text, names)))
+    lacking = set(needed) - {passage.title for passage in passages}
+    if lacking:
+        raise CorpusError(f"{where}: the contexts lack the gold paragraph {min(lacking)!r}; take the distractor file, which has all")
+    gold = [passage for name in needed for passage in passages if passage.title == name]
     answer = row.get("answer")
-    answers = [answer.strip()] if isinstance(answer, str) and answer.strip() else []
-    is_closed = bool(answers) and answers[0].casefold() in CLOSED
-    if not is_closed and row.get("type") == "bridge" and answers:
+    if not isinstance(answer, str) or not answer.strip():
+        raise CorpusError(f"{where}: a row of HotpotQA without an answer; take a file with answers, not a test's")
+    answers = [answer.strip()]
+    is_closed = answers[0].casefold() in CLOSED
+    if not is_closed and row.get("type") == "bridge":
         gold.sort(key=lambda passage: answers[0] in passage.text)  # the paragraph with the answer is read last
     kind = "yesno" if is_closed else row.get("type") or "plain"
-    fields = {"id": row.get("_id") or row.get("id"), "kind": kind, "hops": len(gold), "source": "hotpotqa"}
+    source = row.get("source") or ("2wikimultihopqa" if "evidences" in row else "hotpotqa")
+    fields = {"id": row.get("_id") or row.get("id"), "kind": kind, "hops": len(gold), "source": source}
     return SetRow(passages, gold, answers, fields)
 
 
@@ -157,7 +168,11 @@ def _read_musique(row: Row, where: str) -> SetRow | None:
     accepted = list(dict.fromkeys(filter(None, texts))) if row.get("answerable") is not False else []
     name, parted, _ = str(row.get("id")).partition("__")  # as in 3hop1__9285_5188
     passages, gold = ([SetPassage(item["title"], text) for item, text in found] for found in (whole, needed))
-    fields = {"kind": name if parted else "plain", "hops": len(gold) or len(steps), "source": "musique" if steps else None}
+    fields = {
+        "kind": name if parted else "plain",
+        "hops": len(gold) or len(steps),
+        "source": row.get("source") or ("musique" if steps else None),
+    }
     return SetRow(passages, gold, accepted, fields)
 
 

@@ -5,6 +5,7 @@ Every reader yields a row with its location, for messages. Rows are not interpre
 
 import csv
 import json
+import logging
 import re
 from collections.abc import Iterator
 from itertools import chain
@@ -20,7 +21,7 @@ PARQUET_ROWS = 64
 EXPANSION, LEAST_EXPANDED = 1000, 1 << 30
 """Maximum ratio of a Parquet file's content to its size, and the number of bytes that is always allowed."""
 BEIR_FILES = ("corpus.jsonl", "queries.jsonl", "qrels/")
-BEIR_SPLITS = {"train": "train", "dev": "validation", "test": "test"}
+BEIR_SPLITS = {"train": "train", "dev": "validation", "validation": "validation", "test": "test"}
 """Files of relevance judgements, without their suffix, and the splits of their queries."""
 FORMS = "a list of rows, HotpotQA's or MuSiQue's list of questions, or SQuAD's object with data, paragraphs and qas"
 LISTS = ("aliases", "page_ids", "section_ids", "entities")
@@ -30,7 +31,8 @@ MAX_CELL = 1 << 26
 TITLE_WORDS = 7
 """Words of a document without a title that are taken for one."""
 NUMBERS, TRUTHS = ("hops", "section"), {"true": True, "false": False}
-_BLANK = re.compile(r"\s*")
+_BLANK, _HEADING = re.compile(r"\s*"), re.compile(r"^#", re.MULTILINE)
+logger = logging.getLogger(__name__)
 
 
 def read_file(path: Path) -> Iterator[tuple[Row, str]]:
@@ -120,6 +122,8 @@ def _listed_rows(text: str, path: Path) -> Iterator[tuple[Row, str]]:
         if text[place : place + 1] not in (",", "]"):
             raise json.JSONDecodeError("Expecting ',' or ']'", text, place)
         place = _after_blank(text, place + (text[place] == ","))
+    if text[place + 1 :].strip():
+        raise json.JSONDecodeError("Extra data behind the list", text, place + 1)
 
 
 def _after_blank(text: str, place: int) -> int:
@@ -131,11 +135,16 @@ def _squad_rows(article: dict[str, Any], where: str) -> Iterator[Row]:
     """Yield the questions of one of SQuAD's articles as rows with a context.
 
     An impossible question, as in SQuAD 2.0, has no answer; a paragraph without questions is a row with a blank one.
+
+    Raises:
+        CorpusError: no article, or a possible question without an answer.
     """
     try:
         for paragraph in article["paragraphs"]:
             for asked in paragraph["qas"] or [{"id": "", "question": "", "answers": []}]:
                 texts = [] if asked.get("is_impossible") else [answer["text"] for answer in asked["answers"]]
+                if asked["question"] and not texts and not asked.get("is_impossible"):
+                    raise CorpusError(f"{where}: question {asked['id']!r} has no answer; take a file with answers, not a test's")
                 row = {"id": asked["id"], "title": article["title"], "context": paragraph["context"], "question": asked["question"]}
                 yield {**row, "answers": {"text": texts}}
     except (KeyError, TypeError, AttributeError) as error:
@@ -171,6 +180,11 @@ def _cell(name: str, value: str, where: str) -> object:
         raise CorpusError(f"{where}: {name!r} is {value!r}; write {'a whole number' if name in NUMBERS else 'true or false'}") from error
 
 
+def as_text(passage: str) -> str:
+    """Return a passage with a blank before each `#` that would begin a heading."""
+    return _HEADING.sub(" #", passage)
+
+
 def is_beir(path: Path) -> bool:
     """Return whether a folder has BEIR's form."""
     return all((path / name).exists() for name in BEIR_FILES)
@@ -189,26 +203,27 @@ def read_beir_pages(path: Path) -> Iterator[tuple[Row, str]]:
     """Yield the documents of a BEIR folder as rows of pages.
 
     Raises:
-        CorpusError: the file is missing or broken, or a document lacks id or text.
+        CorpusError: the file is missing or broken, or a document lacks id, or title and text.
     """
     for row, where in _jsonl_rows(path / BEIR_FILES[0]):
-        page_id, title, text = (str(row.get(name) or "").strip() for name in ("_id", "title", "text"))
-        if not page_id or not text:
+        page_id, title, text = ("" if (value := row.get(name)) is None else str(value).strip() for name in ("_id", "title", "text"))
+        if not page_id or not (title or text):
             raise CorpusError(f"{where}: {'text' if page_id else '_id'} is missing; a document of BEIR has _id, title and text")
         title = title or " ".join(text.split()[:TITLE_WORDS])
-        yield {"id": page_id, "title": title, "content": f"# {title}\n\n{text}\n"}, where
+        yield {"id": page_id, "title": title, "content": f"# {title}\n\n{as_text(text)}\n"}, where
 
 
 def read_beir_questions(path: Path) -> Iterator[tuple[Row, str]]:
-    """Yield the judged queries of a BEIR folder as rows of questions, with their splits.
+    """Yield the judged queries of a BEIR folder as rows of questions, with their splits unless a document is gold in two.
 
-    A query's answer is that of its metadata; without one it is the text of its best document, and the question's kind is `passage`.
+    A query whose metadata hold the answer needs all its documents. Of any other, documents are alternatives: the answer is the text of the
+    best one, and the question's kind is `passage`.
 
     Raises:
         CorpusError: a file is missing or broken, or a judgement names an unknown query or document.
     """
-    texts = {row["_id"]: row.get("text") for row, _ in _jsonl_rows(path / BEIR_FILES[0]) if "_id" in row}
-    queries = {row["_id"]: (row, where) for row, where in _jsonl_rows(path / BEIR_FILES[1]) if "_id" in row}
+    texts = {str(row["_id"]): str(row.get("text") or row.get("title")) for row, _ in _jsonl_rows(path / BEIR_FILES[0]) if "_id" in row}
+    queries = {str(row["_id"]): (row, where) for row, where in _jsonl_rows(path / BEIR_FILES[1]) if "_id" in row}
     judged: dict[str, dict[str, float]] = {}
     split_of: dict[str, str] = {}
     for file in beir_files(path)[2:]:
@@ -220,28 +235,41 @@ def read_beir_questions(path: Path) -> Iterator[tuple[Row, str]]:
             if score > 0:
                 judged.setdefault(query, {})[document] = score
                 split_of.setdefault(query, BEIR_SPLITS[file.stem])
+    found: list[tuple[Row, str]] = []
+    splits: dict[str, set[str]] = {}
     for query, scores in judged.items():
         row, where = queries[query]
         gold = sorted(scores, key=lambda name: -scores[name])
         metadata = row.get("metadata")
         answer = metadata.get("answer") if isinstance(metadata, dict) else None
-        fields = {"id": query, "question": row.get("text"), "page_ids": gold, "split": split_of[query]}
-        is_given = isinstance(answer, str) and bool(answer.strip())
-        yield {**fields, "answer": answer if is_given else texts[gold[0]], "kind": "plain" if is_given else "passage"}, where
+        fields = {"id": query, "question": row.get("text"), "split": split_of[query]}
+        if isinstance(answer, str) and answer.strip():
+            found.append(({**fields, "page_ids": gold, "answer": answer, "kind": "plain"}, where))
+        else:
+            found.append(({**fields, "page_ids": gold[:1], "answer": texts[gold[0]], "kind": "passage"}, where))
+        for name in found[-1][0]["page_ids"]:
+            splits.setdefault(name, set()).add(split_of[query])
+    shared = sum(len(names) > 1 for names in splits.values())
+    if shared:
+        logger.warning("%s: %d documents are gold in several splits, so splits are assigned by page instead", path, shared)
+    for row, where in found:
+        yield {name: value for name, value in row.items() if name != "split" or not shared}, where
 
 
 def _judgements(path: Path) -> Iterator[tuple[str, str, float, str]]:
-    """Yield query, document, score and location of each line of a file of judgements, whose first line is a header."""
+    """Yield query, document, score and location of each line of a file of judgements; its first line may be a header."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()[1:]
+        lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeError) as error:
         raise CorpusError(f"{path} cannot be read ({error})") from error
-    for number, line in enumerate(lines, start=2):
+    for number, line in enumerate(lines, start=1):
         query, document, score, *_ = [*line.split("\t"), "", ""]
         try:
-            yield query, document, float(score), f"{path}:{number}"
+            if line.strip():
+                yield query, document, float(score), f"{path}:{number}"
         except ValueError as error:
-            raise CorpusError(f"{path}:{number}: query-id, corpus-id and score are expected, between tabs") from error
+            if number > 1:
+                raise CorpusError(f"{path}:{number}: query-id, corpus-id and score are expected, between tabs") from error
 
 
 READERS = {

@@ -7,6 +7,7 @@ Known schemas of Hub data sets: `willcb/rare-wiki-pages` (`id, title, content`),
 filename`) and `rajpurkar/squad` (see `squad`).
 """
 
+import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -24,7 +25,7 @@ from slmsearch.corpus.packages import PACKAGE_PREFIX, Origin, find_package, load
 from slmsearch.corpus.pages import Page
 from slmsearch.corpus.paragraphs import place_questions, split_paragraphs
 from slmsearch.corpus.question_sets import join_pages, place_answers
-from slmsearch.corpus.questions import Question
+from slmsearch.corpus.questions import UNANSWERABLE, Question
 from slmsearch.corpus.records import Row, parse_page, parse_question
 from slmsearch.corpus.row_files import BEIR_FILES, beir_files, is_beir, read_beir_pages, read_beir_questions, read_file
 from slmsearch.corpus.splits import SPLIT_SEED, take_splits
@@ -35,6 +36,7 @@ from slmsearch.keys import content_key, file_key
 if TYPE_CHECKING:
     from slmsearch.corpus.documents.folder import Reading
 
+logger = logging.getLogger(__name__)
 PARSERS = (
     "beautifulsoup4",
     "charset-normalizer",
@@ -121,13 +123,26 @@ def _all_questions(config: CorpusConfig, pages: list[Page]) -> tuple[list[Questi
     if config.questions is None:
         return (generate_world(config.world).questions if config.pages is None else []), {}
     library = Library(pages)
-    rows = list(place_answers(read_rows(config.questions), pages, config.sections == "paragraphs"))
+    rows = _without_twins(list(place_answers(read_rows(config.questions), pages, config.sections == "paragraphs")), config.questions)
     questions = _numbered([(parse_question(row, where, library.sections), row.get("id") is None) for row, where in rows])
     if not questions:
         raise CorpusError(f"{config.questions} holds no questions; give rows of id, question, answer, or leave corpus.questions out")
     _require_unique([question.id for question in questions], "question", config.questions)
     given = [row.get("split") for row, _ in rows]
     return questions, take_splits(questions, given, config.questions) if any(given) else {}
+
+
+def _without_twins(rows: list[tuple[Row, str]], source: str) -> list[tuple[Row, str]]:
+    """Leave out unanswerable rows with the id of an answerable one (MuSiQue-Full): the corpus holds what was taken from them."""
+
+    def is_asked(row: Row) -> bool:
+        return row.get("kind") != UNANSWERABLE and row.get("answerable") is not False
+
+    answered = {str(row["id"]) for row, _ in rows if "id" in row and is_asked(row)}
+    kept = [(row, where) for row, where in rows if is_asked(row) or str(row.get("id")) not in answered]
+    if len(kept) < len(rows):
+        logger.warning("%s: %d unanswerable rows are left out: other rows of the same id are answerable", source, len(rows) - len(kept))
+    return kept
 
 
 def read_questions(source: str) -> list[Question]:

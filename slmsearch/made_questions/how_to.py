@@ -19,6 +19,7 @@ FORMS = ("How do I {}?", "How can I {}?", "How to {}?", "What do I have to do to
 MAX_ANSWER_WORDS = 120
 _NUMBER, _ASKED = r"(?:(?:\d+|[A-Z]\.)[\d.]*\)?\s+)?", r"(?:[Hh]ow (?:(?:do|can) (?:I|you|we) |to )|I [Ww]ant to )?"
 _HEADING = re.compile(rf"{_NUMBER}{_ASKED}(?P<verb>[A-Za-z][a-z]{{2,}})\b(?P<rest>[^?:]{{3,60}})\??")
+_SECOND = re.compile(r"\b(?:and|or|&) \w+ing\b")
 _VERB = re.compile(r"\b(?:[Tt]o|can) (?!also|always|easily|only|then)([a-z]{2,})\b")
 _NOUN = re.compile(r"\b(?:the|an?|this|your|its|of|in|on|with|for|from) ([a-z]{2,})\b")
 
@@ -33,9 +34,9 @@ def find_verbs(texts: Iterable[str]) -> Counter[str]:
 
 
 def find_action(heading: str, verbs: Mapping[str, int]) -> str | None:
-    """Return the action that a heading names, beginning with its verb (`Using the guide`: `use the guide`); None if it names none."""
+    """Return the action that a heading names, beginning with its verb (`Using the guide`: `use the guide`); None without one, or of two."""
     match = _HEADING.fullmatch(heading.strip())
-    if match is None:
+    if match is None or _SECOND.search(match["rest"]):
         return None
     first = match["verb"].lower()
     stem = first.removesuffix("ing")

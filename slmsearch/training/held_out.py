@@ -4,6 +4,7 @@ The greedy score says what the weights answer, pass@k what reinforcement learnin
 answers that are sampled at all.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -71,6 +72,6 @@ class HeldOutScores(TrainerCallback):
 
     def on_step_end(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
         """Score the model where a quarter ends."""
-        if state.global_step % max(1, state.max_steps // SCORINGS) == 0:
+        if state.global_step in {math.ceil(quarter * state.max_steps / SCORINGS) for quarter in range(1, SCORINGS + 1)}:
             with torch.no_grad(), self._autocast(), merged(model.eval()) as plain:
                 self._on_log(state.global_step, self._score(plain))

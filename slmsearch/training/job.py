@@ -25,10 +25,10 @@ from slmsearch.training.phase_timer import CardUse
 TRAINING_VERSION = 9
 """Part of every train key; raise it when the code changes what a training run computes."""
 
-START_VERSION = 6
+START_VERSION = 7
 """Part of the key of every supervised start; raise it likewise."""
 
-CONTROL_VERSION = 9
+CONTROL_VERSION = 10
 """Part of the key of every control; raise it likewise."""
 
 PACKAGES = ("torch", "transformers", "trl", "peft")

@@ -149,7 +149,7 @@ def test_a_run_on_real_pages_is_shown_beside_reading_and_remembering(config: Run
     monkeypatch.setattr("slmsearch.training.teach.train_start", train_start)
     monkeypatch.setattr("flows.stages.summary.leave_reports", lambda *_: None)
     monkeypatch.setattr("flows.train.FEW", 3)
-    config = config.changed({"decision.min_questions": 3})
+    config = config.changed({"decision.min_questions": 3, "evaluate.baselines": ["retrieve-then-answer"]})
     summary = train_and_eval(config.changed({"sft.start": "gold"}))
     assert summary["decision"] == "promote", "the start with its adapter is better than the model as it came"
     assert summary["n"] > 3
@@ -157,7 +157,7 @@ def test_a_run_on_real_pages_is_shown_beside_reading_and_remembering(config: Run
         "policies on fewer questions are compared on these"
     )
     assert json.loads((Path(config.paths.mlruns_dir) / "latest-real.json").read_text()) == summary
-    for name in ("untrained", "few_shot", "closed_book", "reader", "start", "sft_continued", "after"):
+    for name in ("untrained", "few_shot", "closed_book", "reader", "retrieve_then_answer", "start", "sft_continued", "after"):
         assert {"answer/typed_match", "answer/exact_match", "answer/f1", "episode/tool_calls"} <= set(summary[name]), name
         by = summary[name]["by"]
         assert list(by) == ["hops=1", "kind=one_hop", "source=towns"], name

@@ -179,6 +179,11 @@ def test_adapters_go_by_their_names_and_the_corpus_beside_by_its_files(tmp_path:
         load_config(overrides=flags[:-1], environment={})
 
 
+def test_programs_need_searches_that_list_pages() -> None:
+    with pytest.raises(ConfigError, match=r"searcher: .*set shows to titles or sections, or programs to false"):
+        load_config(overrides=["--searcher.programs=true", "--searcher.shows=text"], environment={})
+
+
 def test_hub_sources_stay_as_they_are() -> None:
     assert load_config(overrides=["--corpus.pages", "hub:owner/name"], environment={}).corpus.pages == "hub:owner/name"
 

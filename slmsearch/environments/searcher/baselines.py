@@ -42,8 +42,8 @@ class RetrieveThenAnswer:
         """Write the next message."""
         if not results:
             return render_call(ToolCall(SEARCH, question))
-        page_ids = (line.partition(": ")[0] for line in results[0].splitlines())
-        page_id = next((name for name in page_ids if self._library.page(name) is not None), None)
+        names = (line.partition(": ")[0] for line in results[0].splitlines())
+        page_id = next((found for name in names if (found := self._page_of(name))), None)
         if page_id is None:
             return render_answer(UNKNOWN_ANSWER)
         passages = results[1:]
@@ -52,6 +52,11 @@ class RetrieveThenAnswer:
             return render_call(ToolCall(READ, plan[len(passages)]))
         known = find_stems(question) | self._title_stems(page_id)
         return render_answer(pick_answer(question, passages, self._weigh(question, page_id), known) or UNKNOWN_ANSWER)
+
+    def _page_of(self, name: str) -> str | None:
+        """Return the page that an id of a page or a section, as a search shows it, names."""
+        section = self._library.section(name)
+        return name if self._library.page(name) else section.page_id if section else None
 
     def _title_stems(self, page_id: str) -> set[str]:
         page = self._library.page(page_id)

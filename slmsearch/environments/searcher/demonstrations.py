@@ -33,7 +33,7 @@ from slmsearch.corpus.questions import PASSAGE_WORDS, UNKNOWN_ANSWER, Question, 
 from slmsearch.corpus.view import View
 from slmsearch.corpus.world import generate_world
 from slmsearch.environments.searcher.parsing import render_answer, render_call, render_quotation
-from slmsearch.environments.searcher.quoting import find_quotation
+from slmsearch.environments.searcher.quoting import body_of, find_quotation
 from slmsearch.environments.searcher.rollout import open_prompts
 from slmsearch.environments.searcher.tools import ABSENT, READ, SEARCH, VIEW, Toolbox
 from slmsearch.environments.searcher.twins import UNKNOWABLE, mix_twins
@@ -216,7 +216,8 @@ def demonstrate_narrowly(questions: Sequence[Question], toolbox: Toolbox, querie
     if toolbox.shows != "text":
         return {}
     chance = random.Random("narrow")
-    chosen = [question for question in questions if chance.random() < NARROW_FRAC and len(question.section_ids) == 1]
+    # Twins are chosen like questions: if only they showed several texts, several texts would be a sign to say "I don't know".
+    chosen = [question for question in questions if chance.random() < NARROW_FRAC and len(question.page_ids) <= 1]
     shown, _ = demonstrate_gold(chosen, toolbox.with_texts(1), queries)
     return {demonstration.question: demonstration for demonstration in shown if len(demonstration.turns) == SHORTEST}
 
@@ -302,18 +303,18 @@ def _read_gold(question: Question, searched: ToolResult, turns: Turns, toolbox: 
             queries = names[:1] if hop else [question.question, *other_queries(question.question)]
             queries = [query for query in queries if render_call(ToolCall(SEARCH, query)) != turns[0][0]]
             searched = yield from _search_again(queries, searched, section, turns, toolbox.shows)
-        is_whole = len(section.text) <= toolbox.max_section_chars
-        if _shows(searched, section, "text") and (is_whole or _holds_answer(question, searched)):
+        is_shown = _shows(searched, section, "text")
+        if is_shown and (len(body_of(section)) <= toolbox.max_section_chars or _holds_answer(question, searched)):
             continue
         if not _shows(searched, section, "sections"):
             yield from _go_through(VIEW, section.page_id, turns, partial(_lists, section_id))
-        yield from _go_through(READ, section_id, turns, partial(_holds_answer, question))
+        yield from _go_through(READ, section_id, turns, partial(_holds_answer, question), is_shown)
     return searched
 
 
 def _look_for_the_rest(question: Question, searched: ToolResult, turns: Turns, toolbox: Toolbox) -> Asking[None]:
     """Look where the answer of a twin would be, as for any other question: in the first hits of the last search."""
-    began = len(turns) == 1
+    began = len(turns) == 1 and not question.section_ids  # a search that shows text may have been the first hop
     page = toolbox.library.page(question.page_ids[-1]) if question.kind == "withdrawn" else None
     if not began and page and page.title in turns[-1][1]:
         (searched,) = yield [ToolCall(SEARCH, page.title)]
@@ -358,14 +359,15 @@ def _search_again(queries: Sequence[str], before: ToolResult, section: Section, 
     raise Unplayable(NOT_FOUND)
 
 
-def _go_through(tool: str, name: str, turns: Turns, is_found: Callable[[ToolResult], bool]) -> Asking[None]:
-    """Turn the pages of a result up to the one that `is_found` accepts; only the first page if none is accepted."""
+def _go_through(tool: str, name: str, turns: Turns, is_found: Callable[[ToolResult], bool], is_shown: bool = False) -> Asking[None]:
+    """Turn the pages of a result up to the one that `is_found` accepts; only the first page if none is accepted, and none if that one
+    `is_shown` already."""
     shown: Turns = []
     while True:
         call = ToolCall(tool, f"{name}#{len(shown) + 1}" if shown else name)
         (result,) = yield [call]
         if not result.served:
-            turns += shown[:1]
+            turns += [] if is_shown else shown[:1]
             return
         shown.append((render_call(call), result.text))
         if is_found(result):

@@ -92,9 +92,12 @@ class Toolbox:
         return [self._serve(call, view, found) for call, view in seen]
 
     def show(self, queries: Sequence[str], views: Sequence[View | None] = ()) -> list[str]:
-        """Return, for each query, the best section of each page found, under the page's title, as each view shows them."""
+        """Return, for each query, what a reader is given: the best section of each page found, under the page's title, as each view shows
+        them; what a search shows if that is text."""
         seen = list(zip(queries, views or [None] * len(queries), strict=True))
         found = zip(seen, self._search(seen), strict=True)
+        if self.shows == "text":
+            return [self._show_hits(query, hits, view).text for (query, view), hits in found]
         return ["\n\n".join(f"{hit.title}\n{self._read(hit.section_id, view).text}" for hit in hits) for (_, view), hits in found]
 
     def quote(self, quotation: Quotation, shown: Collection[str], view: View | None = None) -> ToolResult:

@@ -115,5 +115,5 @@ def answer_drafts(drafts: Sequence[Draft], sampler: Sampler, config: SearcherCon
 
 
 def _read_answer(text: str) -> tuple[str | None, bool]:
-    answer = parse_turn(text).answer
+    answer = parse_turn(text, plain=True).answer
     return answer, answer is not None

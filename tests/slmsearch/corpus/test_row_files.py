@@ -135,6 +135,51 @@ def test_a_beir_folder_gives_pages_and_judged_queries(tmp_path: Path) -> None:
     assert (question.answer, question.kind) == (MILL, "passage"), "without an answer, the passage is"
 
 
+def test_documents_of_a_beir_folder_are_alternatives_unless_the_query_has_an_answer(tmp_path: Path) -> None:
+    both = "q1\td1\t1\nq1\td2\t2\n"
+    _, (question,) = load(beir(tmp_path / "set", both))
+    assert (question.answer, question.page_ids, question.hops) == (MILL, ("d2",), 1)
+    _, (question,) = load(beir(tmp_path / "needed", both, answer="Ada Quist"))
+    assert (set(question.page_ids), question.hops) == ({"d1", "d2"}, 2)
+
+
+def test_a_beir_folder_whose_splits_share_a_document_has_splits_by_page(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = beir(tmp_path / "set")
+    save(tmp_path / "set/queries.jsonl", lines({"_id": "q1", "text": "Who built the mill?"}, {"_id": 7, "text": "Whose mill?"}))
+    save(tmp_path / "set/qrels/validation.tsv", "7\td2\t1\n\n")
+    corpus = CorpusConfig.model_validate({"pages": folder, "questions": folder})
+    _, questions, splits = load_source(corpus)
+    assert {question.id for question in questions} == {"q1", "7"} and not splits
+    assert "1 documents are gold in several splits" in caplog.text
+
+
+def test_a_document_of_a_beir_folder_may_be_its_title_alone(tmp_path: Path) -> None:
+    folder = beir(tmp_path / "set")
+    save(tmp_path / "set/corpus.jsonl", lines({"_id": "d1", "title": "Lake Orra", "text": ""}, {"_id": "d2", "text": "#mill by Quist"}))
+    pages, _ = load(folder)
+    assert pages == {"d1": "# Lake Orra\n\n\n", "d2": "# #mill by Quist\n\n #mill by Quist\n"}
+
+
+def test_a_passage_that_begins_like_a_heading_is_text(tmp_path: Path) -> None:
+    row = hotpot(context=[["Quist", ["#MeToo is a movement. ", QUIST]], ["Tarn", [MILL]]])
+    _, (question,) = load(save(tmp_path / "p.json", [row]))
+    assert len(question.section_ids) == 2
+
+
+def test_musique_full_keeps_the_answerable_question_of_a_pair(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    pair = [musique(), musique(answerable=False, paragraphs=musique()["paragraphs"][:2])]
+    _, (question,) = load(save(tmp_path / "p.jsonl", lines(*pair)))
+    assert question.answer == "1871" and "1 unanswerable rows are left out" in caplog.text
+
+
+def test_a_row_that_names_its_source_keeps_it_and_2wiki_s_sentences_are_told_apart(tmp_path: Path) -> None:
+    wiki = hotpot(context=[["Quist", ["A builder.", "Born in 1871."]], ["Tarn", [MILL]]], evidences=[])
+    pages, (question,) = load(save(tmp_path / "p.json", [wiki]))
+    assert question.source == "2wikimultihopqa" and "A builder. Born in 1871." in pages["quist"]
+    _, (question,) = load(save(tmp_path / "own.json", [hotpot(source="mine")]))
+    assert question.source == "mine"
+
+
 def test_a_changed_judgement_changes_the_corpus(tmp_path: Path) -> None:
     def key() -> object:
         return (source_parts(CorpusConfig(pages=str(tmp_path / "set"), questions=str(tmp_path / "set"))) or {})["sources"]
@@ -176,6 +221,18 @@ BROKEN: dict[str, tuple[str, Any, str]] = {
     "another object": ("p.json", {"rows": []}, r"p\.json is not of a known form: a list of rows, .*SQuAD's object with data"),
     "a list of words": ("p.json", ["a"], r"p\.json item 1: a JSON object is expected, not str"),
     "no contexts": ("p.json", [hotpot(context=[])], r"p\.json item 1: a row of HotpotQA without contexts; take the distractor file"),
+    "no gold paragraph": (
+        "p.json",
+        [hotpot(supporting_facts=[["Quist", 0], ["Gone", 0]])],
+        r"item 1: the contexts lack the gold paragraph 'Gone'; take the distractor file",
+    ),
+    "no answer": ("p.json", [hotpot(answer=None)], r"item 1: a row of HotpotQA without an answer; take a file with answers"),
+    "two lists": ("p.json", '[{"id": "a", "title": "A", "content": "a"}]\n[]', r"p\.json: broken JSON \(Extra data behind the list"),
+    "no answers": (
+        "p.json",
+        {"data": [{"title": "T", "paragraphs": [{"context": "c", "qas": [{"id": "q", "question": "Q?", "answers": []}]}]}]},
+        r"item 1: question 'q' has no answer; take a file with answers",
+    ),
     "no paragraphs": ("p.json", [musique(paragraphs=[])], r"p\.json item 1: a row of MuSiQue without paragraphs"),
     "no article": ("p.json", {"data": [{"title": "T", "paragraphs": [{"qas": [{}]}]}]}, r"item 1: no article of SQuAD \(KeyError"),
     "a cell too many": (

@@ -1,5 +1,8 @@
 """The baseline without a model: what it reads, what it answers, and that it never does better than one page allows."""
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -38,6 +41,20 @@ def play(question: Question, toolbox: Toolbox | None = None, max_turns: int = 8)
 )
 def test_answers(number: int, answer: str) -> None:
     assert play(QUESTIONS[number]).answer == answer
+
+
+@pytest.mark.parametrize("shows", ["titles", "sections", "text"])
+def test_it_reads_the_first_page_in_every_form_of_a_search(shows: str) -> None:
+    class SectionIndex(WordIndex):
+        def search(self, queries: Sequence[str], top_k: int) -> list[list[Hit]]:
+            return [
+                [replace(hit, section_id=LIBRARY.sections(hit.page_id)[0].id) for hit in hits] for hits in super().search(queries, top_k)
+            ]
+
+    toolbox = Toolbox(LIBRARY, SectionIndex(), 3, 900, shows=shows)
+    episode = play(QUESTIONS[0], toolbox)
+    assert episode.answer == "1823"
+    assert episode.calls[1].argument == "mira:life"
 
 
 def test_it_searches_once_with_the_question_and_reads_the_best_page() -> None:

@@ -48,6 +48,7 @@ The phone has forty ringtones. You can use any sound of your own, too, if it las
         ("I Want to Replace a Battery", "replace a Battery"),
         ("Running it twice", "run it twice"),
         ("Bring it back", "bring it back"),
+        ("Using and Setting the guide", None),
         ("The guide", None),
         ("Guide", None),
         ("Buildings of the town", None),

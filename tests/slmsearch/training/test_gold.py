@@ -197,7 +197,7 @@ ASKED = [ask("When was Mira born?", "1823", "mira:life"), ask("What was Mira?", 
 def test_held_out_questions_are_played_at_each_quarter_and_change_no_weight(corpus, model_dir, tmp_path, monkeypatch):
     monkeypatch.setattr(held_out, "load_questions", lambda *_: {"validation": ASKED})
     config = make_config(corpus, model_dir, tmp_path, max_turn_tokens=60, max_episode_tokens=400)
-    config = config.changed({"sft.lora": True, "sft.steps": 8})
+    config = config.changed({"sft.lora": True, "sft.steps": 10})
     scored = {}
 
     def keep(step, logs):
@@ -205,7 +205,7 @@ def test_held_out_questions_are_played_at_each_quarter_and_change_no_weight(corp
             scored[step] = logs
 
     train_start(config.changed({"evaluate.samples": 2}), ["gold"], tmp_path / "scored", on_log=keep)
-    assert [*scored] == [2, 4, 6, 8] and all(logs.keys() == {held_out.CORRECT, held_out.PASS_AT_K} for logs in scored.values())
+    assert [*scored] == [3, 5, 8, 10] and all(logs.keys() == {held_out.CORRECT, held_out.PASS_AT_K} for logs in scored.values())
     train_start(config, ["gold"], tmp_path / "plain", on_log=keep)
     weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("scored", "plain")]
     assert weights[0] == weights[1] and len(scored) == 4

@@ -26,10 +26,10 @@ def test_recorded_keys_of_the_searcher(config):
     assert job.train_key(config, "digest", "index") == "d4fcde42516cf1f7e920"
     specs = [PolicySpec("untrained", config.policy), PolicySpec("random", None), PolicySpec("retrieve-then-answer", None)]
     keys = [eval_key(QUESTIONS, "index", spec, config, "digest") for spec in specs]
-    assert keys == ["c3320ed17ee334c10ea2", "0c09d091c4a5e226bed0", "994e22a607e428ae5318"]
+    assert keys == ["f04d0799e9e6327dd24a", "fd9ae8667c5c79f2731f", "ba9b0adbd1c75a351baa"]
     other = config.model_copy(update={"judge": JudgeConfig(kind="ollama"), "reward": RewardConfig(correctness="f1")})
     assert job.train_key(other, "digest", "index") == "a3bcc54864115a03c7f6"
-    assert eval_key(QUESTIONS, "index", specs[0], other, "digest") == "c18aaf5e6e8682981e2a"
+    assert eval_key(QUESTIONS, "index", specs[0], other, "digest") == "f120ed4c588e0bd77a08"
 
 
 def test_what_a_search_says_is_part_of_the_keys(config):

@@ -1,12 +1,15 @@
 """Demonstrations from gold sections: what they write, and what they leave out."""
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.pages import Page
 from slmsearch.corpus.paragraphs import place_questions, split_paragraphs
-from slmsearch.corpus.questions import Question
+from slmsearch.corpus.questions import UNKNOWN_ANSWER, Question
+from slmsearch.corpus.view import View
 from slmsearch.environments.searcher.demonstrations import (
     NARROW_FRAC,
     NO_GOLD,
@@ -42,7 +45,7 @@ class HintedIndex(TitleIndex):
         super().__init__(library)
         self.library = library
 
-    def search(self, queries, top_k):
+    def search(self, queries, top_k, *, hidden=()):
         found = super().search(queries, top_k)
         return [[Hit(h.page_id, h.title, h.score, self.library.sections(h.page_id)[-1].id) for h in hits] for hits in found]
 
@@ -92,6 +95,31 @@ def test_the_second_page_is_searched_for_by_its_name_in_the_text_of_the_first():
     assert [message for message, _ in found.turns][1:] == ['<tool>search_pages("Dunmar")</tool>', "<answer>900</answer>"]
 
 
+def withdraw(question):
+    """Return the twin that hides the last gold section."""
+    *rest, last = question.section_ids
+    return replace(question, kind="withdrawn", answer=UNKNOWN_ANSWER, section_ids=tuple(rest), view=View((last,)))
+
+
+def test_a_twin_of_two_hops_is_given_up_after_the_search_for_its_second_page():
+    question = ask("How long is the river of Mira's town?", "18 km", "mira:mira", "dunmar:river")
+    library = Library([Page("mira", "Mira", "# Mira\n\nA poet from Dunmar.\n"), PAGES[1]])
+    toolbox = Toolbox(library, HintedIndex(library), 2, max_section_chars=1500, shows="text")
+    (found, twin), left_out = demonstrate_gold([question, withdraw(question)], toolbox)
+    assert [message for message, _ in twin.turns[:2]] == [message for message, _ in found.turns[:2]]
+    assert found.turns[1][0] == '<tool>search_pages("Dunmar")</tool>' and twin.turns[-1][0] == f"<answer>{UNKNOWN_ANSWER}</answer>"
+    assert not left_out
+
+
+def test_what_was_shown_of_a_long_section_is_not_read_again_where_no_part_of_it_holds_the_answer():
+    library = Library([Page("mira", "Mira", f"# Mira\n\nA poet from Dunmar. {'She wrote. ' * 200}\n"), PAGES[2], PAGES[1]])
+    toolbox = Toolbox(library, HintedIndex(library), 1, max_section_chars=1500, shows="text")
+    question = ask("What is the town of Mira?", "A town.", "mira:mira", "dunmar:dunmar")
+    (found,), left_out = demonstrate_gold([question], toolbox)
+    assert [message for message, _ in found.turns[1:3]] == ['<tool>search_pages("Dunmar")</tool>', '<tool>view_sections("dunmar")</tool>']
+    assert not left_out
+
+
 def test_a_section_of_which_a_search_shows_the_first_part_alone_is_read():
     (turns,), left_out = play([ask("How long is the river of Dunmar?", "18 km", "dunmar:river")], shows="text")
     assert turns[1:] == [
@@ -117,6 +145,10 @@ def test_most_questions_on_one_page_are_shown_the_text_of_the_best_alone():
     shown = {demonstration.turns[0][1] for demonstration in narrow.values()}
     assert len(shown) == 1 and shown.pop().startswith("mira:life: Mira\nBorn in 1823.\n\nzzz:zzz: Zzz"), "others are listed"
     assert not demonstrate_narrowly(easy, Toolbox(LIBRARY, HintedIndex(LIBRARY), 3, 1500, shows="sections"), {})
+    twins = demonstrate_narrowly([withdraw(question) for question in easy], toolbox, {})
+    assert set(twins) == set(narrow), "the number of texts is no sign of a twin"
+    two_pages = [withdraw(ask(f"{n}: how long is the river of Mira's town?", "18 km", "mira:life", "dunmar:river")) for n in range(20)]
+    assert not demonstrate_narrowly(two_pages, toolbox, {})
 
 
 class MissingIndex(HintedIndex):

@@ -8,7 +8,7 @@ from slmsearch.environments.searcher.demonstrations import demonstrate_reader
 from slmsearch.environments.searcher.prompt import AT_ONCE, describe_searcher, make_prompt
 from slmsearch.environments.searcher.rollout import play_episodes
 from slmsearch.environments.searcher.tools import Toolbox
-from slmsearch.episodes.episode import StopReason
+from slmsearch.episodes.episode import StopReason, ToolCall
 from slmsearch.episodes.sampler import Sampling
 from slmsearch.episodes.scripted import ScriptedSampler
 from slmsearch.retrieval.hits import Hit
@@ -91,6 +91,12 @@ def test_who_reads_without_a_search_has_a_prompt_and_keys_of_its_own():
         "nothing": True,
     }, "evaluations from when plain text was malformed are not found again"
     assert [message["role"] for message in make_prompt("Who?", SearcherConfig(reads="shown", system_prompt=""))] == ["user"]
+
+
+def test_where_searches_show_text_a_reader_is_given_what_the_first_one_shows():
+    toolbox = make_toolbox()
+    toolbox.shows = "text"
+    assert toolbox.show(["Mira"]) == [toolbox.serve([ToolCall("search_pages", "Mira")])[0].text]
 
 
 def test_a_reader_learns_from_questions_whose_answer_it_is_shown():

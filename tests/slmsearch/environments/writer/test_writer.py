@@ -95,6 +95,13 @@ def test_questions_that_pass_the_round_trip_are_kept_and_all_drafts_counted() ->
     assert make(Writer(*bad, misread=misread)) == made and make(Writer(*bad, misread=misread), seed=1) != made
 
 
+def test_a_reader_that_answers_without_tags_is_read() -> None:
+    place = next(excerpts_of(PAGES[0], LIBRARY))
+    drafts = [Draft("Who came from the south?", "Admiral Albason", "written", place)]
+    for reply in ("Admiral Albason", "<answer>Admiral Albason</answer>"):
+        assert answer_drafts(drafts, ScriptedSampler(lambda content, results, reply=reply: reply), CONFIG) == ["Admiral Albason"]
+
+
 @pytest.mark.parametrize(
     ("reply", "reason"),
     [
