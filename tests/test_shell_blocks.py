@@ -22,6 +22,7 @@ NOT_HERE = {
     "slmsearch train --judge.kind ollama": "Ollama",
     "slmsearch run train-planner": "an 8B model",
     "slmsearch run train-and-eval --config": "a GPU",
+    "slmsearch sft --from gold --config human": "an hour; tests/slmsearch/training/test_gold.py",
     "slmsearch sft --from gold --config writer": "an hour; tests/slmsearch/environments/writer",
     "slmsearch questions --from-corpus --config learn --writer": "a writer; tests/slmsearch/environments/writer",
     "slmsearch serve judge --engine": "Ollama",

@@ -132,7 +132,7 @@ def _describe(path: Path) -> ListedModel:
         return ListedModel(path.name, str(path), what, source, licence, manifest.get("parameters"))
     if (base := read_base(path)) is not None:
         name, source = Path(base).name, MADE_HERE if path.name in SHIPPED else "unknown"
-        licence = KNOWN[base].licence if base in KNOWN else f"that of {name}"
+        licence = _stated_licence(path / "README.md") or (KNOWN[base].licence if base in KNOWN else f"that of {name}")
         return ListedModel(path.name, str(path), f"LoRA adapter of {name}", source, licence, None)
     if made:
         what = f"trained from scratch on generated data ({made.get('config', {}).get('recipe', 'unknown')} demonstrations)"
@@ -141,3 +141,15 @@ def _describe(path: Path) -> ListedModel:
         start = Path(str(taught.get("start"))).name
         return ListedModel(path.name, str(path), f"{start} after supervised training", "slmsearch sft", f"that of {start}", None)
     return ListedModel(path.name, str(path), "put here by hand", "unknown", "unknown", None)
+
+
+def _stated_licence(card: Path) -> str | None:
+    """Return the licence that a model card states; None if there is no readable card, or it states none."""
+    from huggingface_hub import metadata_load
+    from yaml import YAMLError
+
+    try:
+        stated = (metadata_load(card) or {}).get("license") if card.is_file() else None
+    except (OSError, ValueError, YAMLError):
+        return None
+    return stated if isinstance(stated, str) else None

@@ -38,8 +38,9 @@ TEXTS = (
 """Texts on which both are compared."""
 CARD, WEIGHTS = "README.md", "adapter_model.safetensors"
 TRAINING_CONFIG = "training_config.json"
-SKIPPED = ("checkpoint-*", "*.lock", ".*")
-"""Names in an adapter's directory that are never sent."""
+STATE = ("manifest.json", "optimizer.pt", "progress.json", "rng_state*", "scheduler.pt", "trainer_state.json", "training_args.bin")
+SKIPPED = ("checkpoint-*", "*.lock", ".*", *STATE)
+"""Names in an adapter's directory that are never sent; `STATE` is what a checkpoint holds beside its adapter, paths among it."""
 
 
 @dataclass(frozen=True, slots=True)

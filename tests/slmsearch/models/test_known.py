@@ -38,10 +38,13 @@ def test_an_adapter_brings_the_known_model_that_it_names(tmp_path: Path) -> None
     assert (read_base(known), read_base(put(tmp_path / "none", None)), read_base(tmp_path)) == (BASE, "", None)
 
 
-def test_adapters_are_listed_with_the_licence_of_their_base(tmp_path: Path) -> None:
+def test_adapters_are_listed_with_the_licence_of_their_card_or_else_of_their_base(tmp_path: Path) -> None:
     put(tmp_path / ADAPTER, BASE)
     put(tmp_path / "mine", "/here/models/base")
+    for name, card in (("stated", "---\nlicense: cc-by-sa-4.0\n---\n"), ("broken", "---\n{\n---\n"), ("silent", "---\ntags: [a]\n---\n")):
+        (put(tmp_path / name, BASE) / "README.md").write_text(card)
     found = {model.name: model for model in list_models([tmp_path])}
+    assert [found[name].licence for name in ("stated", "broken", "silent")] == ["cc-by-sa-4.0", "Apache-2.0", "Apache-2.0"]
     shipped, mine = found[ADAPTER], found["mine"]
     assert (shipped.what, shipped.source, shipped.licence) == (f"LoRA adapter of {BASE}", "part of slmsearch", "Apache-2.0")
     assert (mine.what, mine.source, mine.licence) == ("LoRA adapter of base", "unknown", "that of base")

@@ -94,6 +94,8 @@ def test_an_adapter_is_collected_with_its_tokenizer_and_without_checkpoints(adap
 
 def test_an_adapter_is_copied_in_bfloat16_without_what_its_base_brings(adapter, model_dir, tmp_path):
     (adapter / "README.md").write_text(f"base_model: {model_dir}\n")
+    for name in ("optimizer.pt", "training_args.bin", "trainer_state.json", "rng_state_0.pth"):
+        (adapter / name).write_bytes(str(tmp_path).encode())  # as in a checkpoint
     collect_adapter(adapter, tmp_path / "out", "# card\n", "bfloat16", tokenizer=False)
     assert {name for name, _ in list_files(tmp_path / "out")} == {"README.md", "adapter_config.json", "adapter_model.safetensors"}
     texts = [(tmp_path / "out" / name).read_text() for name in ("README.md", "adapter_config.json")]
