@@ -222,7 +222,9 @@ def read_beir_questions(path: Path) -> Iterator[tuple[Row, str]]:
     Raises:
         CorpusError: a file is missing or broken, or a judgement names an unknown query or document.
     """
-    texts = {str(row["_id"]): str(row.get("text") or row.get("title")) for row, _ in _jsonl_rows(path / BEIR_FILES[0]) if "_id" in row}
+    texts = {
+        str(row["_id"]): str(row.get("text") or row.get("title") or "") for row, _ in _jsonl_rows(path / BEIR_FILES[0]) if "_id" in row
+    }
     queries = {str(row["_id"]): (row, where) for row, where in _jsonl_rows(path / BEIR_FILES[1]) if "_id" in row}
     judged: dict[str, dict[str, float]] = {}
     split_of: dict[str, str] = {}
@@ -268,7 +270,7 @@ def _judgements(path: Path) -> Iterator[tuple[str, str, float, str]]:
             if line.strip():
                 yield query, document, float(score), f"{path}:{number}"
         except ValueError as error:
-            if number > 1:
+            if number > 1 or not score:
                 raise CorpusError(f"{path}:{number}: query-id, corpus-id and score are expected, between tabs") from error
 
 

@@ -133,13 +133,13 @@ def _all_questions(config: CorpusConfig, pages: list[Page]) -> tuple[list[Questi
 
 
 def _without_twins(rows: list[tuple[Row, str]], source: str) -> list[tuple[Row, str]]:
-    """Leave out unanswerable rows with the id of an answerable one (MuSiQue-Full): the corpus holds what was taken from them."""
+    """Leave out MuSiQue-Full's unanswerable rows with the id of an answerable one: the corpus holds what was taken from them."""
 
-    def is_asked(row: Row) -> bool:
-        return row.get("kind") != UNANSWERABLE and row.get("answerable") is not False
+    def is_twin(row: Row) -> bool:
+        return row.get("kind") == UNANSWERABLE and "paragraphs" in row
 
-    answered = {str(row["id"]) for row, _ in rows if "id" in row and is_asked(row)}
-    kept = [(row, where) for row, where in rows if is_asked(row) or str(row.get("id")) not in answered]
+    answered = {str(row["id"]) for row, _ in rows if "id" in row and not is_twin(row)}
+    kept = [(row, where) for row, where in rows if not (is_twin(row) and str(row.get("id")) in answered)]
     if len(kept) < len(rows):
         logger.warning("%s: %d unanswerable rows are left out: other rows of the same id are answerable", source, len(rows) - len(kept))
     return kept

@@ -170,6 +170,16 @@ def test_musique_full_keeps_the_answerable_question_of_a_pair(tmp_path: Path, ca
     pair = [musique(), musique(answerable=False, paragraphs=musique()["paragraphs"][:2])]
     _, (question,) = load(save(tmp_path / "p.jsonl", lines(*pair)))
     assert question.answer == "1871" and "1 unanswerable rows are left out" in caplog.text
+    own = [{"id": "q", "question": "When?", "answer": "1871"}, {"id": "q", "question": "Who?", "answer": "", "answerable": False}]
+    with pytest.raises(CorpusError, match="occur more than once"):
+        load(str(tmp_path / "p.jsonl"), questions=save(tmp_path / "own.jsonl", lines(*own)))
+
+
+def test_a_first_line_of_judgements_that_is_no_header_is_one_line(tmp_path: Path) -> None:
+    folder = beir(tmp_path / "set")
+    save(tmp_path / "set/qrels/test.tsv", "q1 d1 1\nq1\td2\t1\n")
+    with pytest.raises(CorpusError, match=r"test\.tsv:1: query-id, corpus-id and score are expected, between tabs"):
+        load(folder)
 
 
 def test_a_row_that_names_its_source_keeps_it_and_2wiki_s_sentences_are_told_apart(tmp_path: Path) -> None:
