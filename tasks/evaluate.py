@@ -8,7 +8,7 @@ from typing import NotRequired, TypedDict, cast
 
 from prefect import task
 
-from slmsearch.config import EvaluateConfig, PathsConfig, RunConfig
+from slmsearch.config import DecisionConfig, EvaluateConfig, PathsConfig, RunConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.evaluate.policies import PolicySpec
 from slmsearch.evaluate.run import select_questions
@@ -58,26 +58,28 @@ def evaluate_task(key: str, data_dir: str, code: str, spec: PolicySpec, data: Da
 
 
 @task(name="compare", task_run_name="compare-{name}", persist_result=True, result_serializer="json")
-def compare_task(name: str, before: str, after: str, config: RunConfig, shared: bool = False) -> Compared:
+def compare_task(name: str, before: str, after: str, evals: Path, decision: DecisionConfig, shared: bool = False) -> Compared:
     """Compare two evaluations, by their keys, question by question and decide; the name is that of the task run.
 
     `shared` limits the comparison to the questions that both have.
     """
     from slmsearch.evaluate.compare import compare, shared_rows
 
-    rows = load_rows(config.paths.evals / before), load_rows(config.paths.evals / after)
+    rows = load_rows(evals / before), load_rows(evals / after)
     if shared:
         rows = shared_rows(*rows)
-    return cast("Compared", {**compare(rows[0], rows[1], config.decision).to_dict(), "before_key": before, "after_key": after})
+    return cast("Compared", {**compare(rows[0], rows[1], decision).to_dict(), "before_key": before, "after_key": after})
 
 
 @task(name="trust", task_run_name="trust-{name}", persist_result=True, result_serializer="json")
-def trust_task(name: str, whole: str, others: dict[str, str], config: RunConfig) -> dict[str, dict[str, dict[str, float]]]:
+def trust_task(
+    name: str, whole: str, others: dict[str, str], evals: Path, decision: DecisionConfig
+) -> dict[str, dict[str, dict[str, float]]]:
     """Measure the trust of a policy from evaluations on twins and of repeated episodes; the name is that of the task run."""
     from slmsearch.evaluate.trust import measure_trust
 
-    rows = {play: load_rows(config.paths.evals / key) for play, key in others.items()}
-    found = measure_trust(load_rows(config.paths.evals / whole), rows, config.decision)
+    rows = {play: load_rows(evals / key) for play, key in others.items()}
+    found = measure_trust(load_rows(evals / whole), rows, decision)
     return {measure: {part: asdict(share) for part, share in slices.items()} for measure, slices in found.items()}
 
 

@@ -77,7 +77,9 @@ def find_champion(paths: PathsConfig, tracking: TrackingConfig) -> Champion | No
 
 
 @task(name="promote", cache_policy=NO_CACHE)
-def promote_task(version: str, expected: str | None, why: str, eval_key: str, run_id: str, config: RunConfig) -> str | None:
+def promote_task(
+    version: str, expected: str | None, why: str, eval_key: str, run_id: str, paths: PathsConfig, tracking: TrackingConfig
+) -> str | None:
     """Move the alias `champion` to a version, if it has not moved since the decision; return its version afterwards.
 
     Args:
@@ -86,17 +88,18 @@ def promote_task(version: str, expected: str | None, why: str, eval_key: str, ru
         why: the decision's reason.
         eval_key: evaluation that it rests on.
         run_id: MLflow run that decided.
-        config: settings of the run.
+        paths: directories of the run.
+        tracking: where versions are kept.
 
     Raises:
         PromotionError: the run that decided has ended.
     """
-    tracker, model = open_tracker(config.paths, config.tracking), config.tracking.registered_model
+    tracker, model = open_tracker(paths, tracking), tracking.registered_model
     event = PromotionEvent(model, version, "promote", why, who(), eval_key=eval_key)
     try:
         move_champion(tracker, event, expected, run_id)
     except PromotionError:
-        champion = find_champion(config.paths, config.tracking)
+        champion = find_champion(paths, tracking)
         if champion is None or champion.version in (expected, version):  # no other promotion came first
             raise
         return champion.version

@@ -154,13 +154,13 @@ def _changed(settings: Mapping[str, Any]) -> dict[str, str]:
 
 
 @task(name="report", cache_policy=NO_CACHE)
-def report_task(run_id: str, config: RunConfig) -> list[dict[str, str]]:
+def report_task(run_id: str, paths: PathsConfig, tracking: TrackingConfig) -> list[dict[str, str]]:
     """Store charts and tables in a run whose summary is stored, and return the table of policies as rows."""
     from slmsearch.report.page.render import run_charts, write_charts
     from slmsearch.report.tables import results_table, slices_table
 
-    tracker = open_tracker(config.paths, config.tracking)
-    results = load_results(tracker, find_run(tracker, run_id), config.paths)
+    tracker = open_tracker(paths, tracking)
+    results = load_results(tracker, find_run(tracker, run_id), paths)
     rows = {name: evaluation.rows for name, evaluation in results.evaluations.items()}
     table = results_table(rows)
     tracker.record_text(run_id, f"{table.to_markdown()}\n\n{slices_table(rows).to_markdown()}\n", "report.md")

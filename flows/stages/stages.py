@@ -98,7 +98,7 @@ def evaluate_policy(run: Pipeline, data: Data, spec: PolicySpec, stage: str) -> 
     if spec.policy and wanted.samples > 1:
         keys[SAMPLED] = _evaluate(_playing(run, "whole", wanted.samples), data, spec, f"{stage}-{SAMPLED}")["key"]
     if keys:
-        whole["trust"] = trust_task(spec.name, whole["key"], keys, run.config)
+        whole["trust"] = trust_task(spec.name, whole["key"], keys, run.config.paths.evals, run.config.decision)
         name = NOT_IN_NAMES.sub("-", stage)
         run.trust[name.removeprefix("evaluate-")] = whole["trust"]
         with run.stage(f"{name}-trust", whole["key"]) as run_id:
@@ -182,7 +182,7 @@ def train_sft_control(run: Pipeline, seconds: float, name: str, training: str) -
 def compare_evaluations(run: Pipeline, name: str, before: Evaluated, after: Evaluated, shared: bool = False) -> Compared:
     """Compare two evaluations of this run question by question; `shared` limits it to the questions that both have."""
     with run.stage(name) as run_id:
-        comparison = compare_task(name, before["key"], after["key"], run.config, shared)
+        comparison = compare_task(name, before["key"], after["key"], run.config.paths.evals, run.config.decision, shared)
         run.tracker.record_json(run_id, comparison, "comparison.json")
         difference = {f"slmsearch.difference_{part}": f"{value:.4f}" for part, value in comparison["difference"].items()}
         run.tracker.set_tags(run_id, {"slmsearch.decision": comparison["decision"], "slmsearch.reason": comparison["reason"], **difference})

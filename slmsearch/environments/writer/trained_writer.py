@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import islice
 
-from slmsearch.config import RunConfig
+from slmsearch.config import PolicyConfig, RunConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.environments.writer.writing import answer_drafts, choose_answers, read_question, write_questions
 from slmsearch.episodes.episode import StopReason
@@ -93,7 +93,7 @@ def make_question_writer(config: RunConfig, seed: int = 0, ends: float = math.in
     asked, judge = config.learn, config.judge
     if asked.questions == "gaps" or not (asked.writer or judge.kind != "exact"):
         return None
-    samplers = {name: _load(name, config) for name in {asked.writer, asked.reader} if name}
+    samplers = {name: _load(name, config.policy, config.searcher.tool_role) for name in {asked.writer, asked.reader} if name}
     reads = asked.reader or asked.writer
     reader = partial(answer_drafts, sampler=samplers[reads], config=config.searcher) if reads else None
     if asked.writer:
@@ -103,6 +103,6 @@ def make_question_writer(config: RunConfig, seed: int = 0, ends: float = math.in
     return served
 
 
-def _load(model: str, config: RunConfig) -> Sampler:
-    policy = config.policy.model_copy(update={"model": model, "adapter": None, "base_url": None, "api_key": None})
-    return load_sampler.make_sampler(policy, config.searcher.tool_role)
+def _load(model: str, policy: PolicyConfig, tool_role: str) -> Sampler:
+    alone = policy.model_copy(update={"model": model, "adapter": None, "base_url": None, "api_key": None})
+    return load_sampler.make_sampler(alone, tool_role)
