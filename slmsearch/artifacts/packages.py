@@ -37,8 +37,10 @@ def unpack_package(requirement: str, sha256: str, out: Path, environment: Mappin
     command = find_installer(environment)
     with tempfile.TemporaryDirectory(prefix="slmsearch-package-") as neutral:  # uv reads [tool.uv] of the current folder and its parents
         variables = with_uv_names(environment)
-        ended = subprocess.run([*command, *options], capture_output=True, text=True, env=variables, cwd=neutral, check=False)
-    wanted.unlink(missing_ok=True)
+        try:
+            ended = subprocess.run([*command, *options], capture_output=True, text=True, env=variables, cwd=neutral, check=False)
+        finally:
+            wanted.unlink(missing_ok=True)
     if ended.returncode == 0:
         return
     said = [line.strip() for line in f"{ended.stderr}\n{ended.stdout}".splitlines() if line.strip()]

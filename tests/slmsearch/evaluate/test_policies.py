@@ -57,7 +57,7 @@ def test_a_directory_with_an_adapter_is_an_adapter(tmp_path: Path) -> None:
 
 def test_an_adapter_of_a_known_model_is_found_by_name_and_put_on_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    (base,), adapter = KNOWN, tmp_path / "models" / "smollm2-135m-searcher"
+    base, adapter = next(iter(KNOWN)), tmp_path / "models" / "smollm2-135m-searcher"
     adapter.mkdir(parents=True)
     (adapter / "adapter_config.json").write_text(f'{{"base_model_name_or_path": "{base}"}}')
     spec = parse_policy(adapter.name, CONFIG, SearcherEnvironment.controls.baselines, str(tmp_path))

