@@ -181,7 +181,7 @@ class SftConfig(ConfigSection):
     seed: int = 0
     """Seed of the demonstrations and of training."""
     lora: bool = False
-    """Train an adapter (`train.lora`) and merge it, instead of training all weights (`slmsearch sft`); for large models."""
+    """Train an adapter (`train.lora`; `policy.adapter` goes on learning) and merge it, instead of all weights (`slmsearch sft`)."""
     own_questions: ClassVar[int] = 512
     """Questions that the model plays for `slmsearch sft --from own` and `sft.start: own` unless `train.limit` is set."""
     own_tries: ClassVar[int] = 8

@@ -11,6 +11,12 @@ from slmsearch.errors import ModelError
 from slmsearch.foreign import cause_of
 from slmsearch.models.known import split_commit
 
+PROBED = 24
+"""Number of tokens of the text on which a merged adapter is checked."""
+MERGED_WITHIN = 1e-3
+"""Largest difference of a log-probability in nats that float32 makes in a deep model."""
+KEPT = "it can only be used beside bfloat16 weights (policy.dtype)"
+
 
 def load_model(policy: PolicyConfig, keep_adapter: bool = False) -> tuple[Any, Any]:
     """Load model and tokenizer, with the policy's adapter if it names one and its variables set in the chat template.
@@ -105,14 +111,26 @@ def load_adapter(model: Any, adapter: str, trainable: bool = False) -> Any:
         ModelError: the adapter is missing, damaged, not a LoRA, or does not fit.
     """
     from peft import PeftModel
+    from peft.utils import load_peft_weights, set_peft_model_state_dict
     from safetensors import SafetensorError
 
     check_local(adapter, "policy.adapter", "adapter_model.safetensors")
     _check_adapter_config(adapter)
     try:
-        return PeftModel.from_pretrained(model, adapter, is_trainable=trainable)
-    except (OSError, ValueError, TypeError, RuntimeError, SafetensorError) as error:
+        adapted = PeftModel.from_pretrained(model, adapter, is_trainable=trainable)
+        # `from_pretrained` keeps to itself what it had no place for, and what it did not find.
+        placed: Any = set_peft_model_state_dict(adapted, load_peft_weights(adapter, device="cpu"))
+    except (OSError, ValueError, TypeError, RuntimeError, LookupError, SafetensorError) as error:
         raise ModelError(f"cannot load adapter {adapter!r}: {cause_of(error)}; was it trained on this base model?") from error
+    learnt = {name for name, weight in adapted.named_parameters() if weight.requires_grad or "lora_" in name}
+    for lacks, odd in (("model", placed.unexpected_keys), ("adapter", sorted(learnt.intersection(placed.missing_keys)))):
+        if odd:
+            where = f"the {lacks} has no {odd[0]} ({len(odd)} in all)"
+            raise ModelError(f"cannot load adapter {adapter!r}: {where}; was it trained on this base model?")
+    for weight in adapted.parameters():
+        if weight.requires_grad:  # steps are smaller than bfloat16 can represent
+            weight.data = weight.data.float()
+    return adapted
 
 
 def _check_adapter_config(adapter: str) -> None:
@@ -142,11 +160,51 @@ def _check_adapter_config(adapter: str) -> None:
 def merge_adapter(model: Any, adapter: str, keep: bool = False) -> Any:
     """Merge a LoRA adapter into a model; `keep` keeps it beside the weights instead, which is slower and rounds nothing.
 
+    The merged model writes what the adapter was trained to: its log-probabilities of a text are those with the adapter beside it.
+
     Raises:
-        ModelError: as `load_adapter`.
+        ModelError: as `load_adapter`; or the adapter cannot be merged exactly.
     """
     adapted = load_adapter(model, adapter)
-    return adapted if keep else adapted.merge_and_unload()
+    if keep:
+        return adapted
+    wanted = _probe(adapted)
+    _untie(adapted.get_base_model())
+    try:
+        merged = adapted.merge_and_unload()
+    except (ValueError, RuntimeError, NotImplementedError) as error:
+        raise ModelError(f"cannot merge adapter {adapter!r}: {cause_of(error)}; {KEPT}") from error
+    off = float((_probe(merged) - wanted).abs().max())
+    if not off <= MERGED_WITHIN:
+        raise ModelError(f"cannot merge adapter {adapter!r}: log-probabilities change by {off:.2g}; {KEPT}")
+    return merged
+
+
+def _probe(model: Any) -> Any:
+    """Return the log-probabilities of all tokens (T, V) after the beginnings of a text of T tokens, the vocabulary's first ones."""
+    import torch
+
+    ids = torch.arange(min(PROBED, model.config.get_text_config().vocab_size), device=model.device)[None]
+    was_training = model.training
+    with torch.no_grad():
+        found = model.eval()(input_ids=ids, use_cache=False).logits[0].float().log_softmax(-1)
+    model.train(was_training)
+    return found
+
+
+def _untie(model: Any) -> None:
+    """Give the head weights of its own where an adapter changes it, or the embedding that it shares them with.
+
+    PEFT 0.21 merges the change of either into the weights of both, and with `ensure_weight_tying` twice.
+    """
+    import torch
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    ends = model.get_input_embeddings(), model.get_output_embeddings()
+    if ends[1] is not None and ends[0].weight is ends[1].weight and any(isinstance(end, BaseTunerLayer) for end in ends):
+        head: Any = ends[1].get_base_layer() if isinstance(ends[1], BaseTunerLayer) else ends[1]
+        head.weight = torch.nn.Parameter(head.weight.detach().clone(), requires_grad=head.weight.requires_grad)
+        model.config.tie_word_embeddings = False
 
 
 def check_local(name: str, setting: str, file: str) -> None:

@@ -110,7 +110,7 @@ def lower_frozen(model: Any) -> None:
 
     The head may share its weights with the embedding, which is not multiplied, and stays as it is.
     """
-    head = model.get_output_embeddings()
+    ends = [end.weight for end in (model.get_input_embeddings(), model.get_output_embeddings()) if end is not None]
     for module in model.modules():
-        if isinstance(module, torch.nn.Linear) and module is not head and module.weight.dtype == torch.float32:
+        if isinstance(module, torch.nn.Linear) and module.weight.dtype == torch.float32 and not any(module.weight is end for end in ends):
             module.weight.data = module.weight.data if module.weight.requires_grad else module.weight.data.bfloat16()

@@ -22,10 +22,10 @@ from slmsearch.models.hashes import model_hash, weights_file
 from slmsearch.training.files import ACCELERATE, ADAPTER, CHECKPOINTS, ERROR, LOCK, LOG, MANIFEST, STOP
 from slmsearch.training.phase_timer import CardUse
 
-TRAINING_VERSION = 9
+TRAINING_VERSION = 10
 """Part of every train key; raise it when the code changes what a training run computes."""
 
-START_VERSION = 7
+START_VERSION = 8
 """Part of the key of every supervised start; raise it likewise."""
 
 CONTROL_VERSION = 10

@@ -22,13 +22,12 @@ from functools import partial
 from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
-from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 from filelock import FileLock, Timeout
-from transformers import TrainerCallback, set_seed
+from transformers import set_seed
 
 from slmsearch.artifacts.directories import replaced_directory
 from slmsearch.artifacts.files import read_json, replace_json
@@ -45,7 +44,7 @@ from slmsearch.errors import TrainingError
 from slmsearch.judge.qualify import require_qualified
 from slmsearch.keys import content_key
 from slmsearch.models.hashes import read_start
-from slmsearch.models.load import load_model, merge_adapter
+from slmsearch.models.load import load_adapter, load_model, merge_adapter
 from slmsearch.processes.call import release_memory
 from slmsearch.sampling.torch_sampler import TorchSampler
 from slmsearch.training.encoding import Encoded, encode_demonstration, encode_episode, fits
@@ -54,10 +53,11 @@ from slmsearch.training.held_out import make_score
 from slmsearch.training.job import CONTROL_VERSION, PACKAGES, START_VERSION, control_settings
 from slmsearch.training.sft import Lesson, OnLog, OnPhase, TrainingFacts, tell_nobody, train_sft
 from slmsearch.training.streams import demonstrated, in_turn, repeated, within_context
+from slmsearch.training.update_times import UpdateTimes
 
 DEMONSTRATIONS, OWN = "demonstrations", "own"
-TRIED_UPDATES, TRIED_S = 24, 30.0
-"""Updates of the control whose time decides its number of steps, and seconds that end them: 24 of SmolLM2 took six minutes."""
+TRIED_UPDATES = 24
+"""Largest number of updates of the control whose time decides its number of steps."""
 FACTS, CONTROL_FACTS = "sft.json", "control.json"
 STEPS = "steps.json"
 """File in the scratch directory of a control: its number of steps, once measured."""
@@ -84,14 +84,19 @@ def writing_alone(out: Path, waits: bool = False) -> Iterator[None]:
 
 
 def load_student(policy: PolicyConfig, lora: bool) -> tuple[Any, Any]:
-    """Load the model to be trained, all of it or an adapter, and its tokenizer.
+    """Load the model to be trained and its tokenizer: all of it, or an adapter (`lora`), the policy's own if it has one.
 
-    All weights learn in float32, because their steps are smaller than bfloat16 can represent. Below an adapter the weights have
-    `policy.dtype`; where `policy.adapter` is merged into them first they are float32, too.
+    What learns is float32, because its steps are smaller than bfloat16 can represent; weights below an adapter have `policy.dtype`.
+
+    Raises:
+        ModelError: see `load_model`; the adapter cannot be merged, as what is learnt will be.
     """
-    if lora and not policy.adapter:
-        return load_model(policy)
-    return load_model(policy.model_copy(update={"dtype": "float32", "load_in_4bit": policy.load_in_4bit and lora}))
+    if not lora:
+        return load_model(policy.model_copy(update={"dtype": "float32", "load_in_4bit": False}))
+    if policy.adapter:
+        _merged(policy, policy.adapter)
+    model, tokenizer = load_model(policy.model_copy(update={"adapter": None}))
+    return load_adapter(model, policy.adapter, trainable=True) if policy.adapter else model, tokenizer
 
 
 def teach(
@@ -106,8 +111,8 @@ def teach(
 ) -> TrainingFacts:
     """Train a model by supervision and publish it as a directory, replaced as a whole at the end.
 
-    With `sft.lora` an adapter learns. It is merged in float32 into reloaded weights, so that nothing is rounded; they are saved as float32,
-    twice the size of bfloat16. Rounding them to bfloat16 would lose most of a small adapter.
+    With `sft.lora` an adapter learns, the policy's own if it has one. It is merged in float32 into reloaded weights, which are saved as
+    float32, twice the size of bfloat16: rounding them would lose most of a small adapter.
 
     A killed training resumes when it is called again for the same directory: its checkpoints are beside it (`scratch_of`) until the
     directory is published.
@@ -135,7 +140,7 @@ def teach(
             started = time.perf_counter()
             with replaced_directory(out, sealed=True) as temporary:
                 lesson = with_adapter(lesson, train.lora)
-                key = _key_of(lesson, train.lora)
+                key = _key_of(lesson, None if policy.adapter else train.lora)  # an adapter that goes on has its own shape
                 earlier_s = train_sft(lesson, scratch, on_log, train.gradient_checkpointing, key=key, on_phase=on_phase)
                 model = _merge(policy, lesson.model, temporary) if lesson.settings.lora else lesson.model
                 model.save_pretrained(temporary)
@@ -152,13 +157,18 @@ def teach(
 
 def _merge(policy: PolicyConfig, model: Any, out: Path) -> Any:
     """Keep a trained adapter beside the model, and merge it into reloaded weights."""
+    model.peft_config["default"].base_model_name_or_path = policy.model  # one that went on learning may name another place
     model.save_pretrained(out / ADAPTER)
     release_memory()
-    base, _ = load_model(policy.model_copy(update={"dtype": "float32", "load_in_4bit": False, "device": "cpu"}))
-    return merge_adapter(base, str(out / ADAPTER))
+    return _merged(policy, str(out / ADAPTER))
 
 
-def _key_of(lesson: Lesson, lora: LoraSection) -> str:
+def _merged(policy: PolicyConfig, adapter: str) -> Any:
+    base, _ = load_model(policy.model_copy(update={"adapter": None, "dtype": "float32", "load_in_4bit": False, "device": "cpu"}))
+    return merge_adapter(base, adapter)
+
+
+def _key_of(lesson: Lesson, lora: LoraSection | None) -> str:
     """Name a training by its inputs: a killed run is resumed only if settings, weights and episodes are unchanged."""
     digest = hashlib.sha256()
     for encoded in islice(lesson.stream(), lesson.facts.get("episodes") or SHOWN):
@@ -170,19 +180,19 @@ def _key_of(lesson: Lesson, lora: LoraSection) -> str:
         facts=lesson.facts,
         settings=lesson.settings.key_parts(),
         even=lesson.even,
-        lora=lora.key_parts() if lesson.settings.lora else None,
+        lora=lora.key_parts() if lora and lesson.settings.lora else None,
         content=digest.hexdigest(),
     )
 
 
 def with_adapter(lesson: Lesson, lora: LoraSection) -> Lesson:
-    """Add an adapter to the model if the settings ask for one; its first weights follow from the seed."""
-    if not lesson.settings.lora:
-        return lesson
-    from peft import get_peft_model
+    """Add an adapter to the model if the settings ask for one and it has none; its first weights follow from the seed."""
+    from peft import PeftModel, get_peft_model
 
     from slmsearch.training.grpo_settings import make_adapter_config
 
+    if not lesson.settings.lora or isinstance(lesson.model, PeftModel):
+        return lesson
     set_seed(lesson.settings.seed)
     return replace(lesson, model=get_peft_model(lesson.model, make_adapter_config(lora)))
 
@@ -243,7 +253,7 @@ def prepare_start(config: RunConfig, sources: Sequence[str], say: Say, on_phase:
             found = [encode_demonstration(demonstration, renderer, environment) for demonstration in shown]
         kept[source] = list(within_context(model, _keep_fitting(environment, found, missed, source, say)))
         left_out += missed
-    listed = [[encoded for source, found in kept.items() if source != BESIDE for encoded in found], kept.get(BESIDE, [])]
+    listed = [[encoded for source in kept if source != BESIDE for encoded in kept[source]], kept.get(BESIDE, [])]
     count = None if DEMONSTRATIONS in sources else sum(map(len, listed))
     began = read_start(config.policy.model) or config.policy.model  # a start may continue another start's adapter
     taught = "+".join(source for source in sources if source == DEMONSTRATIONS or source in kept)
@@ -311,33 +321,6 @@ def measure_speed(config: RunConfig) -> dict[str, float]:
     with TemporaryDirectory() as scratch:
         train_sft(with_adapter(lesson, config.train.lora), Path(scratch), callbacks=[times])
     return {"update_s": times.usual, "examples": lesson.facts["episodes"] or 0}
-
-
-class UpdateTimes(TrainerCallback):
-    """A callback that measures the time of each update."""
-
-    def __init__(self) -> None:
-        self._times: list[float] = []
-        self._started = 0.0
-
-    @property
-    def total(self) -> float:
-        """Seconds of all updates."""
-        return sum(self._times)
-
-    @property
-    def usual(self) -> float:
-        """Median seconds of an update, without the first ones, which compile kernels."""
-        return median(self._times[len(self._times) // 4 :])
-
-    def on_step_begin(self, *_: Any, **__: Any) -> None:
-        """Start the clock."""
-        self._started = time.perf_counter()
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Stop the clock, and the training after enough updates."""
-        self._times.append(time.perf_counter() - self._started)
-        control.should_training_stop |= self.total >= TRIED_S and len(self._times) > 1
 
 
 def _keep_fitting(environment: Environment, found: Sequence[Encoded], left_out: Counter[str], source: str, say: Say) -> list[Encoded]:

@@ -153,7 +153,7 @@ def merged(model: Any) -> Iterator[Any]:
     base = model.get_base_model()
     adapted = [(name, layer) for name, layer in base.named_modules() if isinstance(layer, LoraLinear)]
     small = sum(weight.numel() for weight in base.parameters()) <= MERGE_UP_TO
-    if not small or not all(type(layer.base_layer) is Linear and _takes_merging(layer.base_layer.weight) for _, layer in adapted):
+    if not small or not all(_takes_merging(layer) for _, layer in adapted):
         yield base
         return
     try:
@@ -165,8 +165,10 @@ def merged(model: Any) -> Iterator[Any]:
             _replace(base, name, layer)
 
 
-def _takes_merging(weight: torch.Tensor) -> bool:
-    return weight.device.type == "cpu" and weight.dtype in (torch.float32, torch.bfloat16)
+def _takes_merging(layer: Any) -> bool:
+    weight = layer.base_layer.weight
+    plain = type(layer.base_layer) is Linear and not layer.lora_variant and not any(layer.lora_bias.values())  # DoRA is a variant
+    return plain and weight.device.type == "cpu" and weight.dtype in (torch.float32, torch.bfloat16)
 
 
 def _merge(layer: Any) -> Linear:

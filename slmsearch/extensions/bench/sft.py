@@ -205,7 +205,7 @@ def _start_ours(
             "lora": True,
         }
     )
-    model, tokenizer = load_student(policy, lora=True)
+    model, tokenizer = load_student(policy.model_copy(update={"adapter": None}), lora=True)
     model = get_peft_model(model, make_adapter_config(lora))
     encoded, logs = [Encoded(ids, labels, 0) for ids, labels in episodes], dict[str, float]()
     lesson = Lesson(model, tokenizer, settings, lambda: cycle(encoded))

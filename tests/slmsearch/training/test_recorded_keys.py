@@ -23,13 +23,13 @@ def config(tmp_path, monkeypatch):
 
 
 def test_recorded_keys_of_the_searcher(config):
-    assert job.train_key(config, "digest", "index") == "d4fcde42516cf1f7e920"
+    assert job.train_key(config, "digest", "index") == "6a799d6e3d9952efd620"
     specs = [PolicySpec("untrained", config.policy), PolicySpec("random", None), PolicySpec("retrieve-then-answer", None)]
     keys = [eval_key(QUESTIONS, "index", spec, config, "digest") for spec in specs]
-    assert keys == ["f04d0799e9e6327dd24a", "fd9ae8667c5c79f2731f", "ba9b0adbd1c75a351baa"]
+    assert keys == ["19013e7a6734a2f6dfc9", "66209256e8fa4200dbbb", "13a085b6bc495318613a"]
     other = config.model_copy(update={"judge": JudgeConfig(kind="ollama"), "reward": RewardConfig(correctness="f1")})
-    assert job.train_key(other, "digest", "index") == "a3bcc54864115a03c7f6"
-    assert eval_key(QUESTIONS, "index", specs[0], other, "digest") == "f120ed4c588e0bd77a08"
+    assert job.train_key(other, "digest", "index") == "68ba58d2dabe7bd6e0fb"
+    assert eval_key(QUESTIONS, "index", specs[0], other, "digest") == "66020549a64414fabc72"
 
 
 def test_what_a_search_says_is_part_of_the_keys(config):

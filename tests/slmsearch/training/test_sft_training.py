@@ -19,6 +19,7 @@ from slmsearch.episodes.chat_renderer import ChatRenderer
 from slmsearch.episodes.demonstration import Demonstration
 from slmsearch.episodes.sampler import Sampling
 from slmsearch.errors import ModelError
+from slmsearch.models.hashes import read_base
 from slmsearch.models.load import load_model
 from slmsearch.sampling.torch_sampler import TorchSampler
 from slmsearch.training import losses, sft, streams, teach
@@ -30,6 +31,7 @@ from slmsearch.training.sft import WIDE_STEP, EpisodeBatches, Lesson, train_sft
 from slmsearch.training.streams import demonstrated, repeated
 from slmsearch.training.teach import load_student
 from slmsearch.training.tree import TreeCheck, tree_inputs
+from slmsearch.training.update_times import UpdateTimes
 
 CHATML = (
     "{% for message in messages %}<|question|>{{ message['role'] }}\n{{ message['content'] }}<|end|>\n{% endfor %}"
@@ -257,34 +259,41 @@ def test_an_adapter_that_lies_in_more_bits_than_its_base_is_sampled_from_as_it_i
         torch.testing.assert_close(first, wanted, rtol=0, atol=0.02 * float(wanted.abs().max()))
 
 
-def test_an_adapter_is_merged_without_rounding(make_llama, tokenizer, tmp_path, monkeypatch):
+def test_an_adapter_is_merged_without_rounding_and_goes_on_from_where_it_was(make_llama, tokenizer, tmp_path, monkeypatch):
     """The base is bfloat16, the model that is published is base + B A in float32: nothing of a small adapter is lost."""
     base = make_llama().bfloat16()
     base.save_pretrained(tmp_path / "base")
     tokenizer.save_pretrained(tmp_path / "base")
-    adapters = []
+    began, ended = [], []
+
+    def weights_of(model):
+        return {name: weight.detach().clone() for name, weight in model.named_parameters() if weight.requires_grad}
 
     def train_a_little(lesson, *args, **_):
-        model = lesson.model
-        for name, weight in model.named_parameters():
+        began.append(weights_of(lesson.model))
+        for name, weight in lesson.model.named_parameters():
             if "lora_B" in name:
-                torch.nn.init.normal_(weight, std=1e-4)
-        adapters.append({name: weight.detach().clone() for name, weight in model.named_parameters() if "lora" in name})
+                weight.data += 1e-4 * torch.randn_like(weight)
+        ended.append(weights_of(lesson.model))
         return 0.0
 
     monkeypatch.setattr(teach, "train_sft", train_a_little)
-    policy = PolicyConfig(model=str(tmp_path / "base"), dtype="bfloat16", device="cpu")
-    settings = SftConfig(lora=True, steps=1)
-    config = RunConfig(policy=policy, sft=settings)
-    teach.teach(
-        policy, config.train, tmp_path / "out", "sft.json", lambda: teach.Lesson(*load_student(policy, True), settings, lambda: iter(()))
-    )
-    published, _ = load_model(PolicyConfig(model=str(tmp_path / "out"), device="cpu"))
-    name = "model.layers.0.mlp.up_proj"
-    found = published.get_submodule(name).weight - base.get_submodule(name).weight.float()
-    trained = {key.split(".lora_")[1][0]: weight for key, weight in adapters[0].items() if name in key}
-    delta = trained["B"] @ trained["A"] * config.train.lora.alpha / config.train.lora.r
-    assert (found - delta).norm() < 1e-3 * delta.norm()
+    policy, settings = PolicyConfig(model=str(tmp_path / "base"), dtype="bfloat16", device="cpu"), SftConfig(lora=True, steps=1)
+    train = RunConfig(policy=policy, sft=settings).train
+    for number, adapter in enumerate((None, str(tmp_path / "out0" / "adapter"))):
+        policy, out = policy.model_copy(update={"adapter": adapter}), tmp_path / f"out{number}"
+        lesson = teach.Lesson(*load_student(policy, True), settings, lambda: iter(()))
+        teach.teach(policy, train, out, "sft.json", lambda lesson=lesson: lesson)
+        published, _ = load_model(PolicyConfig(model=str(out), device="cpu"))
+        name = "model.layers.0.mlp.up_proj"
+        found = published.get_submodule(name).weight - base.get_submodule(name).weight.float()
+        trained = {key.split(".lora_")[1][0]: weight for key, weight in ended[-1].items() if name in key}
+        delta = trained["B"] @ trained["A"] * train.lora.alpha / train.lora.r
+        assert (found - delta).norm() < 1e-3 * delta.norm()
+        assert read_base(out / "adapter") == policy.model
+    assert began[1].keys() == ended[0].keys() and all("lora" in name for name in began[1])
+    for name, weight in ended[0].items():
+        assert torch.equal(began[1][name], weight) and torch.equal(began[0][name], weight) == ("lora_A" in name)
 
 
 def test_a_fused_adapter_computes_what_pefts_layers_compute(make_llama):
@@ -358,7 +367,7 @@ def test_a_demonstration_longer_than_the_context_is_refused_before_the_first_upd
 def test_trying_updates_ends_once_they_have_told_enough(monkeypatch):
     clock = iter([0.0, 20.0, 20.0, 36.0, 36.0, 51.0])
     monkeypatch.setattr(teach.time, "perf_counter", lambda: next(clock))
-    times, stopped = teach.UpdateTimes(), []
+    times, stopped = UpdateTimes(), []
     for _ in range(3):
         control = SimpleNamespace(should_training_stop=False)
         times.on_step_begin()
