@@ -13,13 +13,14 @@ showed. If the question's own words do not find the page, it searches again with
 no search names the section, it looks at the page's list. It does not read again what a search showed with its text (`searcher.shows`).
 Questions that it cannot play in this way are left out and counted.
 
-Where a search shows text, most demonstrations of one page's questions are narrow: the best page alone is shown with it (`NARROW_FRAC`).
+Where a search shows text, most demonstrations are narrow: the best page alone is shown with it (`NARROW_FRAC`).
 """
 
 import random
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import count, islice
 from types import MappingProxyType
@@ -47,9 +48,10 @@ SECOND_HOP_FRAC = 0.2
 ABSTAIN_FRAC = 0.4
 """Share of unanswerable questions on which the noisy reader abstains."""
 NARROW_FRAC = 0.75
-"""Share of the questions on one page that are demonstrated with one page's text a search, where searches show text and that page is right:
-to read costs most examples, and these are short. The other pages are listed as ever: where they were left out, a model that saw a list
-searched again, on four of five questions on one page."""
+"""Share of the questions that are demonstrated with one page's text a search, where searches show text and that page is right: to read
+costs most examples, and these are short. Of two pages' questions, most then take a second search: a model that was shown one for half of
+them never searched again. The other pages are listed as ever: where they were left out, a model that saw a list searched again, on four of
+five questions on one page."""
 TWINS_FRAC, UNHEARD_OF = 0.16, 0.06
 """Shares of questions that are twins, and of further ones about names that occur nowhere."""
 
@@ -167,8 +169,6 @@ Turns: TypeAlias = list[tuple[str, str]]
 """Messages and their results so far."""
 BATCH = 256
 """Number of questions that are played together."""
-SHORTEST = 2
-"""Turns of a search and an answer."""
 
 
 class Unplayable(Exception):
@@ -208,7 +208,7 @@ def demonstrate_gold(
 
 
 def demonstrate_narrowly(questions: Sequence[Question], toolbox: Toolbox, queries: Mapping[str, str]) -> dict[str, Demonstration]:
-    """Play `NARROW_FRAC` of the questions on one page with searches that show one page's text, and keep those that end after one.
+    """Play `NARROW_FRAC` of the questions with searches that show one page's text, and keep those of one call a page at most.
 
     Returns:
         Text of a question -> its demonstration.
@@ -217,9 +217,10 @@ def demonstrate_narrowly(questions: Sequence[Question], toolbox: Toolbox, querie
         return {}
     chance = random.Random("narrow")
     # Twins are chosen like questions: if only they showed several texts, several texts would be a sign to say "I don't know".
-    chosen = [question for question in questions if chance.random() < NARROW_FRAC and len(question.page_ids) <= 1]
-    shown, _ = demonstrate_gold(chosen, toolbox.with_texts(1), queries)
-    return {demonstration.question: demonstration for demonstration in shown if len(demonstration.turns) == SHORTEST}
+    chosen = {question.question: question for question in questions if chance.random() < NARROW_FRAC}
+    shown, _ = demonstrate_gold(list(chosen.values()), toolbox.with_texts(1), queries)
+    most = {text: max(1, len(question.page_ids)) + 1 for text, question in chosen.items()}
+    return {found.question: found for found in shown if len(found.turns) <= most[found.question]}
 
 
 def _play_together(plays: Sequence[Play], views: Sequence[View | None], toolbox: Toolbox) -> list[Demonstration | Unplayable]:
@@ -279,14 +280,17 @@ def _play(question: Question, query: str, toolbox: Toolbox) -> Play:
     searched = yield from _read_gold(question, searched, turns, toolbox)
     if question.kind in UNKNOWABLE:
         yield from _look_for_the_rest(question, searched, turns, toolbox)
-    return Demonstration(question.question, (*turns, (_write_answer(question, toolbox.library), "")))
+    told = [(message, toolbox.remind(result, question.question)) for message, result in turns]
+    return Demonstration(question.question, (*told, (_write_answer(question, toolbox), "")))
 
 
-def _write_answer(question: Question, library: Library) -> str:
+def _write_answer(question: Question, toolbox: Toolbox) -> str:
     """Write the answer: the lines of a gold section that hold it if it is a passage, else the answer itself."""
-    sections = [section for section_id in question.section_ids if (section := library.section(section_id))]
-    quotation = find_quotation(sections, question.answer) if is_passage(question.answer) else None
-    return render_quotation(quotation) if quotation else render_answer(question.answer)
+    sections = {section_id: section for section_id in question.section_ids if (section := toolbox.library.section(section_id))}
+    quotation = find_quotation(sections.values(), question.answer) if is_passage(question.answer) else None
+    if quotation is None:
+        return render_answer(question.answer)
+    return render_quotation(replace(quotation, section_id=toolbox.name_of(sections[quotation.section_id])))
 
 
 def _read_gold(question: Question, searched: ToolResult, turns: Turns, toolbox: Toolbox) -> Asking[ToolResult]:
@@ -296,19 +300,19 @@ def _read_gold(question: Question, searched: ToolResult, turns: Turns, toolbox: 
         page = toolbox.library.page(section.page_id) if section else None
         if section is None or page is None:
             raise Unplayable(NO_SECTION)
-        if not _shows(searched, section, toolbox.shows):
+        if not _shows(searched, section, toolbox):
             # A policy knows the words of the question and those that it was shown.
             known = "\n".join([question.question, *(result for _, result in turns)])
             names = [name for name in (page.title, plain_title(page.title), *question.entities) if name in known]
             queries = names[:1] if hop else [question.question, *other_queries(question.question)]
             queries = [query for query in queries if render_call(ToolCall(SEARCH, query)) != turns[0][0]]
-            searched = yield from _search_again(queries, searched, section, turns, toolbox.shows)
-        is_shown = _shows(searched, section, "text")
+            searched = yield from _search_again(queries, searched, section, turns, toolbox)
+        is_shown = section.id in searched.section_ids
         if is_shown and (len(body_of(section)) <= toolbox.max_section_chars or _holds_answer(question, searched)):
             continue
-        if not _shows(searched, section, "sections"):
+        if not _shows(searched, section, toolbox, "sections"):
             yield from _go_through(VIEW, section.page_id, turns, partial(_lists, section_id))
-        yield from _go_through(READ, section_id, turns, partial(_holds_answer, question), is_shown)
+        yield from _go_through(READ, toolbox.name_of(section), turns, partial(_holds_answer, question), is_shown)
     return searched
 
 
@@ -337,34 +341,36 @@ def other_queries(question: str) -> list[str]:
     return list(dict.fromkeys(query for query in (" ".join(names), *quoted, " ".join(words)) if query and query != question))
 
 
-def _shows(result: ToolResult, section: Section, form: str) -> bool:
-    """Return whether a search showed a section in a form: its page's title, its id, or its text; see `SearcherConfig.shows`."""
+def _shows(result: ToolResult, section: Section, toolbox: Toolbox, form: str = "") -> bool:
+    """Return whether a search showed a section in a form, else that of the tools: its page's title, its id, or its text; see
+    `SearcherConfig.shows`."""
+    form = form or toolbox.shows
     if section.id in result.section_ids:
         return True
-    is_named = form == "sections" and (f"({section.id})" in result.text or f"\n{section.id}: " in result.text)
+    is_named = form == "sections" and (f"({section.id})" in result.text or f"\n{toolbox.name_of(section)}: " in result.text)
     return is_named or (form == "titles" and section.page_id in result.page_ids)
 
 
-def _search_again(queries: Sequence[str], before: ToolResult, section: Section, turns: Turns, shows: str) -> Asking[ToolResult]:
+def _search_again(queries: Sequence[str], before: ToolResult, section: Section, turns: Turns, toolbox: Toolbox) -> Asking[ToolResult]:
     """Search with the first query that shows a section, or else its page; if none does, an earlier hit on the page suffices."""
     calls = [ToolCall(SEARCH, query) for query in queries]
     found = list(zip(calls, (yield calls), strict=True))
-    for form in dict.fromkeys((shows, "titles")):
+    for form in dict.fromkeys((toolbox.shows, "titles")):
         for call, result in found:
-            if _shows(result, section, form):
+            if _shows(result, section, toolbox, form):
                 turns.append((render_call(call), result.text))
                 return result
-        if _shows(before, section, "titles"):
+        if _shows(before, section, toolbox, "titles"):
             return before
     raise Unplayable(NOT_FOUND)
 
 
 def _go_through(tool: str, name: str, turns: Turns, is_found: Callable[[ToolResult], bool], is_shown: bool = False) -> Asking[None]:
-    """Turn the pages of a result up to the one that `is_found` accepts; only the first page if none is accepted, and none if that one
-    `is_shown` already."""
+    """Turn the pages of a result up to the one that `is_found` accepts, from the second if the first `is_shown`; if none is accepted, only
+    the first."""
     shown: Turns = []
-    while True:
-        call = ToolCall(tool, f"{name}#{len(shown) + 1}" if shown else name)
+    for number in count(2 if is_shown else 1):
+        call = ToolCall(tool, f"{name}#{number}" if number > 1 else name)
         (result,) = yield [call]
         if not result.served:
             turns += [] if is_shown else shown[:1]

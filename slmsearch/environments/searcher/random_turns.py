@@ -15,13 +15,14 @@ def random_turn(question: str, results: list[str], seed: int) -> str:
     """
     chance = random.Random(f"{seed}\n{question}\n{len(results)}")
     words = question.split() or [UNKNOWN_ANSWER]
-    shown = re.findall(r"^([^\s:]+(?::\S+)?): ", results[-1], re.MULTILINE) if results else []
+    last = results[-1].removesuffix(f"\n\n{question}") if results else ""
+    shown = re.findall(r"^([^\s:]+(?::\S+)?): ", last, re.MULTILINE)
     events = [lambda: _random_search(words, chance)] * (1 if results else 8)
     if shown:
         target = chance.choice(shown)
         tool = "read_section" if ":" in target else "view_sections"
         events += [lambda: render_call(ToolCall(tool, target))] * 4
-    read = results[-1].split() if results and not shown else []
+    read = [] if shown else last.split()
     if read:
         start = chance.randrange(len(read))
         events += [lambda: render_answer(" ".join(read[start : start + chance.choice((1, 2))]).strip(".,"))] * 6

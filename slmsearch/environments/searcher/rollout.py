@@ -151,9 +151,9 @@ def _sample_turn(
     rows: list[_Row], active: list[int], sampler: Sampler, toolbox: Toolbox, config: SearcherConfig, last: bool
 ) -> list[_Waiting]:
     """Let the policy write one turn in every active row; return the rows that wait for a result."""
-    results = [rows[i].turns[-1].result if rows[i].turns else None for i in active]
+    results = [_told(rows[i], toolbox) for i in active]
     room = [config.max_episode_tokens - rows[i].tokens for i in active]  # tokens left for context and turn of each row
-    turns = sampler.sample(active, [result.text if result else None for result in results], room)
+    turns = sampler.sample(active, results, room)
     waiting: list[_Waiting] = []
     for i, turn in zip(active, turns, strict=True):
         row = rows[i]
@@ -172,6 +172,14 @@ def _sample_turn(
         elif turn.sampled_ids or turn.text:
             row.turns.append(_make_turn(turn, parsed, None))
     return waiting
+
+
+def _told(row: _Row, toolbox: Toolbox) -> str | None:
+    """Return what a row's policy is told of its last call; None before the first turn."""
+    result = row.turns[-1].result if row.turns else None
+    if result is None:
+        return None
+    return toolbox.remind(result.text, row.question.question) if result.served else result.text
 
 
 def _quote(parsed: ParsedTurn, row: _Row, toolbox: Toolbox) -> ParsedTurn:

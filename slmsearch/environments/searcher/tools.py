@@ -108,8 +108,8 @@ class Toolbox:
             shown: ids of the sections whose text was shown; no other may be quoted.
             view: view of the corpus.
         """
-        names = (name for name, _ in _read_id(quotation.section_id) if name in shown)
-        section = next((found for name in names if (found := self._section(name, view))), None)
+        named = (self._section(name, view) for name, _ in _read_id(quotation.section_id))
+        section = next((found for found in named if found and found.id in shown), None)
         if section is None:
             return ToolResult(NOT_SHOWN, served=False)
         spans = find_lines(section)
@@ -122,6 +122,26 @@ class Toolbox:
         """Return a page's sections as a view shows them; empty if there is no such page."""
         sections = self.library.sections(page_id)
         return sections if view is None else view.show(sections)
+
+    def name_of(self, section: Section) -> str:
+        """Return the id of a section that results show and calls may use: where a search shows text, the first of a page has the page's.
+
+        It is the same in every view. A page's id that could mean something else is not used.
+        """
+        page_id, first = section.page_id, self._first(section.page_id)
+        if self.shows != "text" or first is None or first.id != section.id:
+            return section.id
+        return section.id if self.library.section(page_id) or self.library.page(f"{page_id}#2") else page_id
+
+    def remind(self, result: str, question: str) -> str:
+        """Return the text of a result as a policy is shown it: where a search shows text, with the question below it.
+
+        The tokens of the question then lie beside those of the answer (docs/log.md has what it brought).
+        """
+        return f"{result}\n\n{question}" if self.shows == "text" else result
+
+    def _first(self, page_id: str) -> Section | None:
+        return next(iter(self.library.sections(page_id)), None)
 
     def _search(self, asked: Sequence[tuple[str, View | None]]) -> list[list[Hit]]:
         if not asked:
@@ -152,22 +172,25 @@ class Toolbox:
             missing = [name for name in names if name not in words]
             note = f" (without {', '.join(missing)})" if missing else ""
             body = self._first_part(section) if section and self.shows == "text" else ""
-            if body and (not shown or (len(body) <= room and len(shown) < self.max_texts)):
+            if section and body and (not shown or (len(body) <= room and len(shown) < self.max_texts)):
                 room -= len(body)
                 shown.append(hit.section_id)
-                blocks.append(f"{hit.section_id}: {hit.title}{note}\n{body}")
+                blocks.append(f"{self.name_of(section)}: {hit.title}{note}\n{body}")
             else:
-                name = hit.section_id if self.shows == "text" else hit.page_id
+                name = self.name_of(section) if section and self.shows == "text" else hit.page_id
                 lines.append(f"{name}: {hit.title}" + (f" ({hit.section_id})" if self.shows == "sections" else "") + note)
         text = "\n\n".join([*blocks, *(["\n".join(lines)] if lines else [])])
         return ToolResult(text, True, tuple(hit.page_id for hit in hits), tuple(shown))
 
     def _first_part(self, section: Section) -> str:
         """Return the first part of a section's text, without its heading, which the section's id names."""
-        whole = body_of(section)
-        if len(whole) <= self.max_section_chars:
-            return whole
-        return f"{whole[: self.max_section_chars]}\n(read_section shows all of it: {section.id})"
+        whole, size = body_of(section), self.max_section_chars
+        return whole if len(whole) <= size else f"{whole[:size]}\n{self._go_on(section, 1)}"
+
+    def _go_on(self, section: Section, number: int) -> str:
+        """Write the line below a part of a section that names the next one."""
+        count = -(-len(section.text) // self.max_section_chars)
+        return f"(page {number} of {count}; go on with {self.name_of(section)}#{number + 1})"
 
     def _view(self, argument: str, view: View | None) -> ToolResult:
         names = ((name, number, self.sections(name, view)) for name, number in _read_id(argument))
@@ -178,7 +201,7 @@ class Toolbox:
         if not 1 <= number <= len(listings):
             return ToolResult(f"this list has {len(listings)} pages", served=False)
         listed = listings[number - 1]
-        text = "\n".join(_line(section) for section in listed)
+        text = "\n".join(self._line(section) for section in listed)
         if number < len(listings):
             text += f"\n(page {number} of {len(listings)}; go on with {page_id}#{number + 1})"
         return ToolResult(text, True, (page_id,), tuple(section.id for section in listed))
@@ -188,12 +211,15 @@ class Toolbox:
         listings: list[list[Section]] = [[]]
         size = 0
         for section in sections:
-            size += len(_line(section)) + 1
+            size += len(self._line(section)) + 1
             if size > self.max_section_chars and listings[-1]:
                 listings.append([])
-                size = len(_line(section)) + 1
+                size = len(self._line(section)) + 1
             listings[-1].append(section)
         return listings
+
+    def _line(self, section: Section) -> str:
+        return f"{self.name_of(section)}: {section.heading}"
 
     def _read(self, argument: str, view: View | None) -> ToolResult:
         names = ((self._section(name, view), number) for name, number in _read_id(argument))
@@ -206,11 +232,13 @@ class Toolbox:
             return ToolResult(f"this section has {count} pages", served=False)
         text = section.text[(number - 1) * size : number * size]
         if number < count:
-            text += f"\n(page {number} of {count}; go on with {section.id}#{number + 1})"
+            text += f"\n{self._go_on(section, number)}"
         return ToolResult(text, True, (section.page_id,), (section.id,))
 
     def _section(self, name: str, view: View | None) -> Section | None:
         section = self.library.section(name)
+        if section is None and self.shows == "text":
+            section = self._first(name)
         if section is None or view is None:
             return section
         return next((seen for seen in self.sections(section.page_id, view) if seen.id == section.id), None)
@@ -228,10 +256,6 @@ def _read_id(argument: str) -> Iterator[tuple[str, int]]:
 def find_names(query: str) -> list[str]:
     """Return the words of a query that begin with a capital, each once, without small ones such as question words."""
     return [word for word in dict.fromkeys(_WORD.findall(query)) if word[0].isupper() and content_words(word) - _ASKING]
-
-
-def _line(section: Section) -> str:
-    return f"{section.id}: {section.heading}"
 
 
 def render_outcome(stdout: str, error: str) -> str:

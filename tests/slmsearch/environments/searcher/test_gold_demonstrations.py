@@ -120,14 +120,19 @@ def test_what_was_shown_of_a_long_section_is_not_read_again_where_no_part_of_it_
     assert not left_out
 
 
-def test_a_section_of_which_a_search_shows_the_first_part_alone_is_read():
+def test_a_section_of_which_a_search_shows_the_first_part_is_read_from_the_second():
     (turns,), left_out = play([ask("How long is the river of Dunmar?", "18 km", "dunmar:river")], shows="text")
-    assert turns[1:] == [
-        '<tool>read_section("dunmar:river")</tool>',
-        '<tool>read_section("dunmar:river#2")</tool>',
-        "<answer>18 km</answer>",
-    ]
+    assert turns[1:] == ['<tool>read_section("dunmar:river#2")</tool>', "<answer>18 km</answer>"] and not left_out
+
+
+def test_a_first_section_is_named_by_its_page_in_what_is_demonstrated():
+    library = Library([Page("lake", "Lake", "# Lake\n\n" + "It is deep. " * 20 + "Pike live in it."), *LIBRARY.pages()])
+    toolbox = Toolbox(library, HintedIndex(library), 1, max_section_chars=200, shows="text")
+    fact, passage = ask("What lives in the Lake?", "Pike", "lake:lake"), ask("How deep is the Lake?", "It is deep. " * 15, "lake:lake")
+    found, left_out = demonstrate_gold([fact, passage], toolbox)
     assert not left_out
+    assert [message for message, _ in found[0].turns[1:]] == ['<tool>read_section("lake#2")</tool>', "<answer>Pike</answer>"]
+    assert found[1].turns[-1][0] == '<answer section="lake"></answer>'
 
 
 def test_a_long_section_is_not_read_if_the_part_that_a_search_shows_holds_the_answer():
@@ -135,20 +140,42 @@ def test_a_long_section_is_not_read_if_the_part_that_a_search_shows_holds_the_an
     assert turns[1:] == ["<answer>It flows.</answer>"] and not left_out
 
 
-def test_most_questions_on_one_page_are_shown_the_text_of_the_best_alone():
+def test_most_questions_are_shown_the_text_of_the_best_page_alone():
     toolbox = Toolbox(LIBRARY, HintedIndex(LIBRARY), 3, max_section_chars=1500, shows="text")
     easy = [ask(f"When was Mira born, in zzz {number}?", "1823", "mira:life") for number in range(200)]
     hard = [ask(f"When was Dunmar's poet Mira, no. {number}, born?", "A town.", "dunmar:dunmar") for number in range(20)]
     narrow = demonstrate_narrowly([*easy, *hard], toolbox, {})
     assert set(narrow) <= {question.question for question in easy}, "for the others another page is the best"
     assert NARROW_FRAC - 0.1 < len(narrow) / len(easy) < NARROW_FRAC + 0.1
-    shown = {demonstration.turns[0][1] for demonstration in narrow.values()}
-    assert len(shown) == 1 and shown.pop().startswith("mira:life: Mira\nBorn in 1823.\n\nzzz:zzz: Zzz"), "others are listed"
+    for text, demonstration in narrow.items():
+        assert demonstration.turns[0][1] == f"mira:life: Mira\nBorn in 1823.\n\nzzz: Zzz\n\n{text}", "others are listed"
     assert not demonstrate_narrowly(easy, Toolbox(LIBRARY, HintedIndex(LIBRARY), 3, 1500, shows="sections"), {})
     twins = demonstrate_narrowly([withdraw(question) for question in easy], toolbox, {})
     assert set(twins) == set(narrow), "the number of texts is no sign of a twin"
-    two_pages = [withdraw(ask(f"{n}: how long is the river of Mira's town?", "18 km", "mira:life", "dunmar:river")) for n in range(20)]
-    assert not demonstrate_narrowly(two_pages, toolbox, {})
+
+
+class BothIndex:
+    """Finds both pages, the one that the query names first."""
+
+    key = "both"
+
+    def search(self, queries, top_k, *, hidden=()):
+        both = [Hit("mira", "Mira", 0.9, "mira:mira"), Hit("dunmar", "Dunmar", 0.8, "dunmar:dunmar")]
+        return [sorted(both, key=lambda hit: hit.title not in query) for query in queries]
+
+
+def test_most_questions_on_two_pages_are_shown_one_at_a_time():
+    library = Library(
+        [Page("mira", "Mira", "# Mira\n\nA poet from Dunmar.\n"), Page("dunmar", "Dunmar", "# Dunmar\n\nIt has 900 people.\n")]
+    )
+    toolbox = Toolbox(library, BothIndex(), 2, max_section_chars=1500, shows="text")
+    asked = [ask(f"{number}: how many people live in the town of Mira?", "900", "mira:mira", "dunmar:dunmar") for number in range(200)]
+    wide, _ = demonstrate_gold(asked, toolbox)
+    assert {len(demonstration.turns) for demonstration in wide} == {2}, "the first search shows both"
+    narrow, twins = (demonstrate_narrowly(found, toolbox, {}) for found in (asked, [withdraw(question) for question in asked]))
+    assert NARROW_FRAC - 0.1 < len(narrow) / len(asked) < NARROW_FRAC + 0.1 and set(twins) == set(narrow)
+    for demonstration in (*narrow.values(), *twins.values()):
+        assert len(demonstration.turns) == 3 and demonstration.turns[1][0] == '<tool>search_pages("Dunmar")</tool>'
 
 
 class MissingIndex(HintedIndex):

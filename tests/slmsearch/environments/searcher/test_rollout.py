@@ -14,7 +14,7 @@ from slmsearch.corpus.questions import Question
 from slmsearch.environments.searcher import rollout
 from slmsearch.environments.searcher.random_turns import random_turn
 from slmsearch.environments.searcher.rollout import Watch, play_episodes
-from slmsearch.environments.searcher.tools import Toolbox
+from slmsearch.environments.searcher.tools import ABSENT, Toolbox
 from slmsearch.episodes.episode import StopReason, Turn
 from slmsearch.episodes.sampler import Sampling
 from slmsearch.episodes.scripted import ScriptedSampler
@@ -71,6 +71,21 @@ def test_a_whole_episode():
         "4821:mira_talvoren: Mira Talvoren\n4821:life: Life",
         "## Life\n\nMira was born in 1823 in Norwick.",
     ]
+
+
+def test_where_a_search_shows_text_the_policy_is_told_the_question_below_every_result_and_below_no_error():
+    toolbox = Toolbox(LIBRARY, DictIndex(), top_k=3, max_section_chars=200, shows="text")
+    calls = ('<tool>search_pages("Mira")</tool>', '<tool>read_section("4821:life")</tool>', '<tool>read_section("none")</tool>')
+    told = []
+
+    def write(question, results):
+        told[:] = results
+        return [*calls, "<answer>1823</answer>"][len(results)]
+
+    (episode,) = play_episodes([QUESTION], ScriptedSampler(write), toolbox, SearcherConfig(shows="text"), Sampling())
+    shown = [turn.result.text for turn in episode.turns if turn.result]
+    assert shown[1:] == ["## Life\n\nMira was born in 1823 in Norwick.", ABSENT], "people are not"
+    assert told == [f"{shown[0]}\n\n{QUESTION.question}", f"{shown[1]}\n\n{QUESTION.question}", ABSENT]
 
 
 def test_mask_layout():
