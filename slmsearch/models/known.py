@@ -36,7 +36,7 @@ class KnownModel:
     file: str
     """Name of the GGUF."""
     file_sha256: str
-    """Of the whole file."""
+    """Hash of the whole file."""
     hub_id: str
     licence: str
     what: str

@@ -195,7 +195,7 @@ def _probe(model: Any) -> Any:
 def _untie(model: Any) -> None:
     """Give the head weights of its own where an adapter changes it, or the embedding that it shares them with.
 
-    PEFT 0.21 merges the change of either into the weights of both, and with `ensure_weight_tying` twice.
+    PEFT 0.21 merges the change of either into the weights of both, and twice where its settings ask it to tie the adapters as well.
     """
     import torch
     from peft.tuners.tuners_utils import BaseTunerLayer
