@@ -48,10 +48,8 @@ def _promote(run: Pipeline, data: Data, trained: Trained, after: Evaluated, reas
         if champion and is_rival and (objection := _find_objection(run, data, after, champion)):
             return {"decision": "hold", "reason": objection}
         before = champion.version if champion else None
-        if (
-            promote_task(trained["version"], before, reason, after["key"], run.run_id, run.config.paths, run.config.tracking)
-            == trained["version"]
-        ):
+        paths, tracking = run.config.paths, run.config.tracking
+        if promote_task(trained["version"], before, reason, after["key"], run.run_id, paths, tracking) == trained["version"]:
             return {"decision": "promote", "reason": reason}
     return {"decision": "hold", "reason": f"The champion changed {MAX_TRIES} times while this one was compared with it; compare again."}
 

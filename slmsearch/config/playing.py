@@ -38,8 +38,8 @@ class SearcherConfig(ConfigSection):
     shows: Literal["titles", "sections", "text"] = "titles"
     """Form of the pages that a search shows. `titles`: `page_id: title`. `sections`: also the best section, `page_id: title (section_id)`;
     this saves a turn for a model that uses it. `text`: the best sections themselves, as many as fit into `max_section_chars` together, and
-    the titles of the others; one call then shows what a reader has. The question stands below every result, and a page's first section
-    goes by the id of the page."""
+    the titles of the others; one call then shows what a reader has. The question stands below every result that is neither
+    refused nor cut, and a page's first section goes by the id of the page."""
     missing_names: bool = True
     """Show in search results which names of the query a page lacks, as `page_id: title (without NAME)`, judged by its title and best
     section. A name is a word that begins with a capital."""
