@@ -37,6 +37,7 @@ PROCESSES = {
     "slmsearch/bundle/wheels.py": "uv, with names and hashes that it wrote",
     "slmsearch/training/card.py": "nvidia-smi",
     "slmsearch/corpus/documents/reader.py": "the reader of documents, with its own module's name; paths go in hexadecimal",
+    "flows/ops/gguf.py": "ollama create, with the name of a directory that was written here",
     "slmsearch/artifacts/packages.py": "pip or uv, with names and hashes that stand in the code",
     "slmsearch/processes/child.py": "modules by name: servers, training, computations; settings and secrets go in as JSON",
     "slmsearch/processes/watchdog.py": "a model server by its command line",

@@ -27,6 +27,8 @@ NOT_HERE = {
     "slmsearch questions --from-corpus --config learn --writer": "a writer; tests/slmsearch/environments/writer",
     "slmsearch serve judge --engine": "Ollama",
     "slmsearch serve policy": "a GPU, or llama.cpp",
+    "slmsearch export gguf": "a champion; tests/flows/test_export_gguf.py",
+    "slmsearch ask --policy my-searcher": "what `export gguf` wrote",
     "slmsearch serve searcher": "until Ctrl-C; tests/e2e/test_searcher_service.py",
     "slmsearch mcp": "until its client closes it; tests/e2e/test_mcp.py",
     "slmsearch judge qualify": "a model server",

@@ -268,6 +268,13 @@ def option(*names: str, choices: Sequence[str] = (), **settings: Any) -> Callabl
 
 LIVE = click.option("--live", is_flag=True, help="Show training in a live view; runs in this process.")
 """Option `--live` of commands that train."""
+ENGINE = option(
+    "--engine",
+    choices=("torch", "llamacpp"),
+    default="torch",
+    help="What plays it; llamacpp (an extra) has the model written as q8_0 once.",
+)
+"""Option `--engine` of commands that answer questions."""
 
 
 def command(group: click.Group, name: str, **options: Any) -> Callable[[Callable[..., None]], click.Command]:

@@ -1,6 +1,7 @@
 """Choose the policy of a flow, a command or the service: the named one, the champion, or the configured one."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from flows.runtime.fetching import require_policy
 from flows.runtime.servers import Say
@@ -10,9 +11,13 @@ from slmsearch.environments.searcher.searcher_environment import SearcherEnviron
 from slmsearch.errors import ConfigError, IndexUnusableError, ModelError
 from slmsearch.evaluate.policies import TRAINED, UNTRAINED, PolicySpec, parse_policy
 from slmsearch.retrieval.versions import is_complete
+from slmsearch.sampling.llamacpp import require_llamacpp
 from slmsearch.serving.api.playing import ServedPolicy
+from slmsearch.training.export_gguf import policy_of_llamacpp
 from tasks.promotion import Champion, find_champion
 from tasks.tracking import CHAMPION
+
+TORCH, LLAMACPP = "torch", "llamacpp"
 
 
 def choose_policy(config: RunConfig, policy: str | None) -> tuple[PolicySpec, Champion | None]:
@@ -42,14 +47,20 @@ class SearcherChoice:
     """Name of the policy; None takes the champion, or the configured one before the first promotion."""
     say: Say
     """Receives lines for a person."""
+    engine: str = TORCH
+    """Engine of a model of transformers: torch, or llama.cpp, for which a file is made of it once."""
 
     def choose(self) -> tuple[PolicySpec, Champion | None]:
         """Return the policy, as `choose_policy` does, with a message if it is the untrained one.
 
         Raises:
             ConfigError: the name means nothing.
-            ModelError: the champion is asked for by name and there is none.
+            ModelError: the champion is asked for by name and there is none, or llama.cpp cannot play it.
         """
+        spec, champion = self._choose()
+        return self._put_on_engine(spec), champion
+
+    def _choose(self) -> tuple[PolicySpec, Champion | None]:
         config, policy = self.config, self.policy
         if policy is None or policy == CHAMPION:
             spec, champion = choose_policy(config, policy)
@@ -61,6 +72,13 @@ class SearcherChoice:
         if policy in all_baselines() and policy not in own:
             raise ConfigError(f"policy {policy!r} cannot search; give champion, untrained, a path, or openai:MODEL@URL")
         return parse_policy(policy, config.policy, own, config.paths.data_dir), None
+
+    def _put_on_engine(self, spec: PolicySpec) -> PolicySpec:
+        if self.engine == TORCH or spec.policy is None:
+            return spec
+        require_llamacpp()
+        require_policy(spec.policy, self.config.paths)
+        return replace(spec, policy=policy_of_llamacpp(spec.policy, Path(self.config.paths.data_dir) / "gguf"))
 
     def find(self) -> ServedPolicy:
         """Return policy and index to serve: the champion on the index of its evaluation, or another policy on the configured corpus.
@@ -86,7 +104,7 @@ class SearcherChoice:
         champion = find_champion(self.config.paths, self.config.tracking)
         if champion is None or champion.label == version:
             return None
-        return self._serve(champion, PolicySpec(CHAMPION, champion.policy(self.config.policy)))
+        return self._serve(champion, self._put_on_engine(PolicySpec(CHAMPION, champion.policy(self.config.policy))))
 
     def _serve(self, champion: Champion, spec: PolicySpec) -> ServedPolicy:
         paths = self.config.paths

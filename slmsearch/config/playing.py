@@ -118,7 +118,7 @@ class PolicyConfig(ConfigSection):
 
     model: str = "tiny-searcher"
     """Name from `slmsearch models list`, or path or Hub id of a causal language model. `owner/name@commit` selects a commit; without it the
-    cached commit is used, else the newest."""
+    cached commit is used, else the newest. The path of a GGUF is played by llama.cpp (extra `llamacpp`), and cannot be trained."""
     adapter: str | None = None
     """Name from `slmsearch models list`, or path, of a LoRA adapter of `model`; None plays the model without one."""
     dtype: Literal["float32", "bfloat16", "auto"] = "float32"

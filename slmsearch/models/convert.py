@@ -27,9 +27,14 @@ def convert_gguf(source: Path, out: Path, tied: bool = False) -> int:
 
     tokenizer = load_tokenizer(source)
     try:
-        model: Any = AutoModelForCausalLM.from_pretrained(source.parent, gguf_file=source.name, dtype=torch.float32)
+        made: Any = AutoModelForCausalLM.from_pretrained(
+            source.parent, gguf_file=source.name, dtype=torch.float32, output_loading_info=True
+        )
     except Exception as error:  # parsers of a binary file raise any exception on a wrong byte
         raise _unreadable(source, error) from error
+    model, loaded = made
+    if lost := sorted(loaded["missing_keys"]):  # transformers gives them random numbers
+        raise ModelError(f"{source.name} cannot be read: it has no {lost[0]} ({len(lost)} weights are missing); fetch it again")
     # The weights are plain numbers now; these attributes would prevent saving them.
     model.config.__dict__.pop("quantization_config", None)
     model.hf_quantizer, model.is_quantized = None, False

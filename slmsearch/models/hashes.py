@@ -11,7 +11,7 @@ from slmsearch.artifacts.directories import SEAL
 from slmsearch.artifacts.files import known_hash, read_json
 from slmsearch.config import PolicyConfig
 from slmsearch.keys import content_key
-from slmsearch.models.known import KNOWN, split_commit
+from slmsearch.models.known import KNOWN, is_gguf, split_commit
 
 _SUFFIXES = {".safetensors", ".bin", ".json", ".jinja", ".txt", ".model"}
 """Suffixes of weights, configuration, tokenizer and chat template; model cards and notes do not count."""
@@ -51,12 +51,15 @@ def read_start(model: str) -> str | None:
 
 
 def model_hash(model: str) -> str:
-    """Hash a model or adapter by its content: a directory file by file, a Hub id by id and commit.
+    """Hash a model or adapter by its content: a directory file by file, a GGUF with the tokenizer beside it, a Hub id by id and commit.
 
     Without a commit, the commit is that of the local cache, or the newest, whose configuration is then fetched: the hash must be the same
     before and after the first download.
     """
     path = Path(model)
+    if is_gguf(model) and path.is_file():
+        beside = [path.with_name("tokenizer.json"), path.with_name("chat_template.jinja")]
+        return content_key(files={file.name: known_hash(file) for file in (path, *beside) if file.is_file()})
     if not path.is_dir():
         name, commit = split_commit(model)
         return content_key(model=name, revision=commit or _find_commit(name))

@@ -128,6 +128,11 @@ def path_of(name: str, data_dir: str | Path) -> str:
     return str(own if name in KNOWN or own.is_dir() else shipped_models() / name)
 
 
+def is_gguf(model: str) -> bool:
+    """Return whether a model is a file that llama.cpp plays."""
+    return model.endswith(".gguf")
+
+
 def name_of(model: str) -> str:
     """Return the name of a known pretrained model from its directory, as `path_of` gives it; return every other name unchanged."""
     path = Path(model)

@@ -9,7 +9,8 @@ from typing import Any
 from slmsearch.config import PolicyConfig
 from slmsearch.errors import ModelError
 from slmsearch.foreign import cause_of
-from slmsearch.models.known import split_commit
+from slmsearch.models import convert
+from slmsearch.models.known import is_gguf, split_commit
 
 PROBED = 24
 """Number of tokens of the text on which a merged adapter is checked."""
@@ -34,6 +35,10 @@ def load_model(policy: PolicyConfig, keep_adapter: bool = False) -> tuple[Any, A
 
     from slmsearch.models.attention import use_attention
 
+    if is_gguf(policy.model):
+        raise ModelError(
+            f"{policy.model} is a GGUF, which llama.cpp plays and nobody trains: give the model it was made of in policy.model"
+        )
     device = policy.device if policy.device != "auto" else ("cuda" if torch.cuda.is_available() else "cpu")
     tokenizer = load_tokenizer(policy)
     quantised: dict[str, object] = {}
@@ -82,7 +87,12 @@ def load_tokenizer(policy: PolicyConfig) -> Any:
     from transformers import AutoTokenizer
 
     check_local(policy.model, "policy.model", "config.json")
-    return set_template_kwargs(_load_pretrained(AutoTokenizer, policy.model), policy.chat_template_kwargs)
+    source = policy.model
+    if is_gguf(source):
+        if not (Path(source).parent / "tokenizer.json").is_file():
+            return set_template_kwargs(convert.load_tokenizer(Path(source)), policy.chat_template_kwargs)
+        source = str(Path(source).parent)
+    return set_template_kwargs(_load_pretrained(AutoTokenizer, source), policy.chat_template_kwargs)
 
 
 def _load_pretrained(kind: Any, model: str, **settings: object) -> Any:
@@ -214,6 +224,10 @@ def check_local(name: str, setting: str, file: str) -> None:
         ModelError: the path or the file in it is missing.
     """
     path = Path(name)
+    if is_gguf(name):
+        if path.is_file():
+            return
+        raise ModelError(f"no file {name}: correct {setting}")
     looks_local = path.is_absolute() or name.startswith((".", "data/")) or path.exists() or name.count("/") > 1
     if looks_local and not (path / file).is_file():
         raise ModelError(f"no model at {name!r} ({file} is missing): correct {setting}; `slmsearch models list` shows what is here")

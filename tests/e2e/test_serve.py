@@ -1,7 +1,6 @@
 """A real server's life under its supervisor: `transformers serve` with tiny-searcher, interrupted and killed."""
 
 import json
-import shutil
 import signal
 import subprocess
 import sys
@@ -13,9 +12,10 @@ import openai
 import psutil
 import pytest
 
+from slmsearch.config import PolicyConfig
 from slmsearch.processes.ports import free_port
+from slmsearch.training.export_gguf import Interface, export_gguf
 from tests.root import ROOT
-from tests.slmsearch.serving.engines.tiny_gguf import write_tiny_gguf
 
 MODEL = str(ROOT / "data" / "models" / "tiny-searcher")
 
@@ -73,10 +73,9 @@ def test_a_killed_supervisor_leaves_no_server(start: Any) -> None:
         ask(told)
 
 
-@pytest.mark.skipif(shutil.which("llama-server") is None, reason="llama.cpp's own llama-server is not on the PATH")
-def test_llama_server_serves_converted_weights(start: Any, tmp_path: Path) -> None:
+def test_llama_cpp_serves_an_exported_model(start: Any, tmp_path: Path) -> None:
     """Without tiny-searcher's own tokenizer, so that only text without numbers is the same to it: a question, a first turn."""
-    weights = write_tiny_gguf(Path(MODEL), tmp_path / "tiny.gguf")
+    weights = export_gguf(PolicyConfig(model=MODEL), tmp_path / "tiny", "f32", Interface("", "", ())).file
     supervisor, told = start("--engine", "llamacpp", "--model", str(weights), "--ctx-size", "512", "--parallel", "2")
     assert ask(told) == '<tool>search_pages("Lower Kelvinen")</tool>'
     supervisor.send_signal(signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""The served policy for real: tiny-searcher by `transformers serve` and by llama.cpp, beside the same model in this process."""
+"""The served policy for real: tiny-searcher by `transformers serve`, beside the same model in this process."""
 
 import json
 import subprocess
@@ -54,14 +54,11 @@ class GenerateEngine:
         return Completion(tuple(sampled), tuple(logprobs))
 
 
-@pytest.fixture(scope="module", params=["transformers", "llamacpp"])
-def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Address of a server that `slmsearch serve` has started in the background."""
-    if request.param == "llamacpp":
-        for name in ("gguf", "llama_cpp", "starlette_context"):
-            pytest.importorskip(name, reason=f"{name} is not installed (extra `llamacpp`)")
     options = ["--paths.data_dir", str(tmp_path_factory.mktemp("data")), "--json"]
-    started = serve("policy", "--engine", request.param, "--policy.device", "cpu", "--port", str(free_port()), "--detach", *options)
+    started = serve("policy", "--engine", "transformers", "--policy.device", "cpu", "--port", str(free_port()), "--detach", *options)
     yield started["base_url"]
     assert serve("policy", "--stop", *options)["stopped"]
     assert not psutil.pid_exists(started["pid"])

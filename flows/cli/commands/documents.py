@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from flows.cli.session import FILE, Session, cli, command, option
+from flows.cli.session import ENGINE, FILE, Session, cli, command, option
 from slmsearch.foreign import one_line
 
 if TYPE_CHECKING:
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 @command(cli, "ask")
 @click.argument("question")
 @click.option("--policy", help="champion, untrained, retrieve-then-answer, a known name, a path, a Hub id, or openai:MODEL@URL.")
-def ask(session: Session, question: str, policy: str | None) -> None:
+@ENGINE
+def ask(session: Session, question: str, policy: str | None, engine: str) -> None:
     """Ask one question and show turns, answer and sources.
 
     The champion answers; before the first promotion the configured model does. Exit code 1 if there is no answer.
@@ -30,7 +31,7 @@ def ask(session: Session, question: str, policy: str | None) -> None:
     text = one_line(question)
     if not text:
         raise click.UsageError("the question is empty")
-    spec, _ = SearcherChoice(session.config, policy, session.say).choose()
+    spec, _ = SearcherChoice(session.config, policy, session.say, engine).choose()
     indexed = asking.open_indexed_corpus(session)
     session.say(f"{text}\n")
     episode = asking.ask(text, spec, indexed, session)

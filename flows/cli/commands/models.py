@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from flows.cli.session import Session, cli, command, option
+from flows.cli.session import ENGINE, Session, cli, command, option
 
 if TYPE_CHECKING:
     from slmsearch.serving.api.http_server import Place
@@ -127,9 +127,10 @@ POLICY_HELP = "champion, untrained, retrieve-then-answer, a known name, a path, 
 
 @command(serve, "searcher", endless=True)
 @click.option("--policy", help=POLICY_HELP)
+@ENGINE
 @option("--host", default="127.0.0.1", help="Address to listen on; beyond loopback, SLMSEARCH_API_TOKEN must be set.")
 @option("--port", type=click.IntRange(1, 65535), default=8002, help="Port to listen on.")
-def searcher(session: Session, policy: str | None, host: str, port: int) -> None:
+def searcher(session: Session, policy: str | None, engine: str, host: str, port: int) -> None:
     """Answer questions over HTTP as OpenAI's API does.
 
     Clients use OpenAI's chat completions. Ctrl-C stops the server after it has answered the open requests.
@@ -142,7 +143,7 @@ def searcher(session: Session, policy: str | None, host: str, port: int) -> None
         text = f"searcher {version}\nendpoint {place.base_url}{token}\nstop     Ctrl-C"
         session.finish({"base_url": place.base_url, "model": "searcher", "version": version}, text)
 
-    choice = SearcherChoice(session.config, policy, session.say)
+    choice = SearcherChoice(session.config, policy, session.say, engine)
     serve_searcher(open_service(choice), session.config.paths.feedback, host, port, on_ready)
     session.say("stopped")
 

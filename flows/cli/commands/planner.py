@@ -1,5 +1,6 @@
 """Commands of the planner, and those used after training: planner, export, infer."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from flows.cli.session import FOLDER, Session, cli, command, option
 if TYPE_CHECKING:
     from slmsearch.config import PathsConfig
     from slmsearch.episodes.episode import Episode
+    from slmsearch.models.gguf_file import Quantisation
 
 
 @cli.group()
@@ -37,7 +39,7 @@ def sft(session: Session, out: Path) -> None:
 
 @cli.group()
 def export() -> None:
-    """Copy or merge an adapter, or send it to the Hub."""
+    """Copy or merge an adapter, send it to the Hub, or take it away as a GGUF."""
 
 
 _adapter = click.option(
@@ -85,6 +87,30 @@ def export_merge(session: Session, adapter_path: Path, out: Path, dtype: str, mo
     merged = merge(adapter_path, out, dtype=dtype, card=card)
     text = f"{merged.directory}: max |difference of log-probabilities| {merged.difference:.2g} (limit {MAX_DIFFERENCE:g}, float32)"
     session.finish({"model": str(merged.directory), "base_model": merged.base_model, "max_difference": merged.difference}, text)
+
+
+@command(export, "gguf")
+@click.argument("policy")
+@click.option("--to", "out", type=FOLDER, required=True, help="Directory to write; its name is that of the model.")
+@option("--quantise", "kind", choices=["f32", "bf16", "q8_0", "q4_k_m"], default="bf16", help="Type of the written weights.")
+@option("--questions", type=click.IntRange(min=0), default=200, help="Questions of the parity check; 0 leaves it out.")
+@click.option("--ollama", is_flag=True, help="Also make it a model of the Ollama that runs here.")
+def export_gguf(session: Session, policy: str, out: Path, kind: "Quantisation", questions: int, ollama: bool) -> None:
+    """Write a policy for llama.cpp, Ollama, LM Studio and Jan.
+
+    POLICY is champion, a name, or the directory of an adapter or model. Then
+    torch and llama.cpp (extra llamacpp) play the same validation questions
+    of the configured corpus. Exit code 1 if llama.cpp is worse, and not by chance.
+    """
+    from flows.ops.gguf import check_parity, create_model, export_policy, render_parity
+
+    settings, exported = export_policy(session.config, policy, out, kind)
+    parity = check_parity(session.config, settings, exported, questions, session.say) if questions else None
+    if ollama:
+        create_model(out)
+    lines = render_parity(parity) if parity else ["not checked: --questions 0"]
+    result = {"file": str(exported.file), "same_tokens": exported.same_tokens, "parity": asdict(parity) if parity else None}
+    session.finish(result, "\n".join([*lines, str(exported.file)]), negative=parity is not None and parity.is_worse)
 
 
 @command(export, "push")

@@ -1,7 +1,7 @@
 """llama.cpp: GGUF weights on a CPU or any GPU, on Linux and macOS.
 
-Two programs serve it: `llama-server`, llama.cpp's own, and the server of llama-cpp-python (extra `llamacpp`), which works on one
-request at a time.
+Two programs serve it: `llama-server`, and the same server from the package `xllamacpp` (extra `llamacpp`), which reads files only and
+takes fewer arguments.
 """
 
 import re
@@ -21,7 +21,7 @@ DEFAULT_CTX_SIZE = 4096
 DEFAULT_PARALLEL = 4
 _REPOSITORY = re.compile(r"\w[\w.-]*/[\w.-]+(:[\w.-]+)?(?<!\.gguf)")
 """Pattern of a Hub name as `llama-server -hf` takes it: a quantisation may follow."""
-_PYTHON_SERVER = [sys.executable, "-m", "llama_cpp.server"]
+_PACKAGED = [sys.executable, "-m", "slmsearch.serving.engines.llama_server"]
 
 
 class LlamaCpp(ServerEngine):
@@ -30,12 +30,10 @@ class LlamaCpp(ServerEngine):
     name: ClassVar[str] = "llamacpp"
     title: ClassVar[str] = "llama.cpp"
     program: ClassVar[str] = "llama-server"
-    install: ClassVar[str] = "brew install llama.cpp (macOS, Linux), or, with a C++ compiler, pip install -e '.[llamacpp]'"
+    install: ClassVar[str] = "pip install -e '.[llamacpp]', or brew install llama.cpp (macOS, Linux)"
     memory_advice: ClassVar[str] = (
         "lower --ctx-size or --parallel, take fewer layers on the GPU (--gpu-memory 0: none), or a smaller --model"
     )
-    # llama-cpp-python has no /health, and lists its models once they are loaded.
-    health_path: ClassVar[str] = "/v1/models"
     remedies: ClassVar[Mapping[str, str]] = {
         r"unknown (model architecture|pre-tokenizer)": "this llama.cpp is too old for the model: update it",
         r"invalid magic|[Ff]ailed to load (model|from file)|error loading model": "the file is damaged or no GGUF: fetch it again",
@@ -45,7 +43,7 @@ class LlamaCpp(ServerEngine):
     def check(self, request: ServeRequest) -> None:
         if (Path(request.model) / "config.json").is_file():
             raise ConfigError(
-                f"llama.cpp serves GGUF, and {request.model} is a model of transformers: convert it with llama.cpp's convert_hf_to_gguf.py"
+                f"llama.cpp serves GGUF, and {request.model} is a model of transformers: make one with `slmsearch export gguf`"
                 " and give the file with --model, or take --engine transformers"
             )
         model = _gguf_name(request.model)
@@ -67,44 +65,31 @@ class LlamaCpp(ServerEngine):
         try:
             return super().find(request)
         except ServiceError:
-            if all(find_spec(name) for name in ("llama_cpp", "starlette_context", "sse_starlette")):
-                return list(_PYTHON_SERVER)
+            if find_spec("xllamacpp"):
+                return list(_PACKAGED)
             raise
 
     def prepare(self, request: ServeRequest, say: Say) -> None:
-        if self.find(request) != _PYTHON_SERVER:
-            return
-        if request.parallel and request.parallel > 1:
-            say("llama-cpp-python works on one request at a time, the others wait; --parallel is for llama-server")
-        if not Path(request.model).is_file():
+        if self.find(request) == _PACKAGED and not Path(request.model).is_file():
             repository = _gguf_name(request.model).partition(":")[0]
             raise ServiceError(
-                f"llama-cpp-python serves files: fetch one with `hf download {repository}` and give it with --model, or take llama-server"
+                f"xllamacpp serves files: fetch one with `hf download {repository}` and give it with --model, or take llama-server"
             )
 
     def command(self, program: list[str], request: ServeRequest) -> list[str]:
-        make = _python_arguments if program == _PYTHON_SERVER else _native_arguments
         model = _gguf_name(request.model)
         place = ["-hf" if _REPOSITORY.fullmatch(model) else "--model", model, "--host", request.host, "--port", str(request.port)]
-        return [*program, *place, *make(request, self.client_name(request)), *request.extra]
+        return [*program, *place, *_arguments(request, self.client_name(request)), *request.extra]
 
 
 def _gguf_name(model: str) -> str:
     return KNOWN[model].gguf if model in KNOWN else model
 
 
-def _native_arguments(request: ServeRequest, name: str) -> list[str]:
+def _arguments(request: ServeRequest, name: str) -> list[str]:
     parallel = request.parallel or DEFAULT_PARALLEL
     size = (request.ctx_size or DEFAULT_CTX_SIZE) * parallel  # it divides the whole among its slots
     arguments = ["--alias", name, "--parallel", str(parallel), "--ctx-size", str(size)]
     if request.gpu_memory == 0.0:
         arguments += ["--n-gpu-layers", "0"]
     return arguments + [word for _, path in request.adapters for word in ("--lora", path)]
-
-
-def _python_arguments(request: ServeRequest, name: str) -> list[str]:
-    arguments = ["--model_alias", name, "--n_ctx", str(request.ctx_size or DEFAULT_CTX_SIZE)]
-    arguments += ["--n_gpu_layers", "0" if request.gpu_memory == 0.0 else "-1"]
-    # Left as they are, a new request would break off the one before, and every token of a prompt would get its logits.
-    arguments += ["--interrupt_requests", "false", "--logits_all", "false"]
-    return arguments + [word for _, path in request.adapters for word in ("--lora_path", path)]

@@ -13,7 +13,8 @@ from slmsearch.judge.qualify import load_cases
 from slmsearch.serving.engines.background import ORDERS, Order
 from slmsearch.serving.engines.engines import ENGINES, Transformers, Vllm, make_engine
 from slmsearch.serving.engines.hub import KNOWN
-from slmsearch.serving.engines.llamacpp import _PYTHON_SERVER, DEFAULT_CTX_SIZE, LlamaCpp
+from slmsearch.serving.engines.llama_server import read_arguments
+from slmsearch.serving.engines.llamacpp import _PACKAGED, DEFAULT_CTX_SIZE, LlamaCpp
 from slmsearch.serving.engines.request import ServeRequest
 from tests.slmsearch.serving.engines.programs.vllm import parser
 
@@ -83,14 +84,18 @@ def test_llama_server_divides_its_context_among_its_slots() -> None:
     assert command[-1] == "--no-webui"
 
 
-def test_llama_cpp_python_breaks_off_no_request(tmp_path: Path) -> None:
-    command = LlamaCpp().command(list(_PYTHON_SERVER), replace(HUB, model=str(tmp_path / "model.gguf"), ctx_size=512))
-    assert command[command.index("--n_ctx") + 1] == "512"
-    assert command[command.index("--interrupt_requests") + 1] == "false"
+def test_the_packaged_server_takes_the_same_arguments_and_no_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    request = replace(HUB, model=str(tmp_path / "m.gguf"), ctx_size=512, gpu_memory=0.0, adapters=(("a", "a.gguf"),))
+    command = LlamaCpp().command(list(_PACKAGED), request)
+    given = read_arguments(command[len(_PACKAGED) :])
+    assert (given.ctx_size, given.parallel, given.n_gpu_layers, given.lora) == (4 * 512, 4, 0, ["a.gguf"])
+    with pytest.raises(SystemExit):
+        read_arguments([*command[len(_PACKAGED) :], "--no-webui"])
+    assert "unrecognized arguments: --no-webui" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("model", "repository"), [("owner/r:Q8_0", "owner/r:Q8_0"), ("phi3:mini", KNOWN["phi3:mini"].gguf)])
-def test_llama_server_fetches_a_repository_itself_and_llama_cpp_python_cannot(
+def test_llama_server_fetches_a_repository_itself_and_the_packaged_one_cannot(
     model: str, repository: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     request = replace(HUB, model=model, name=model)
@@ -98,7 +103,7 @@ def test_llama_server_fetches_a_repository_itself_and_llama_cpp_python_cannot(
     command = LlamaCpp().command(["llama-server"], request)
     assert command[:3] == ["llama-server", "-hf", repository]
     assert command[command.index("--alias") + 1] == model
-    monkeypatch.setattr(LlamaCpp, "find", lambda self, request: list(_PYTHON_SERVER))
+    monkeypatch.setattr(LlamaCpp, "find", lambda self, request: list(_PACKAGED))
     with pytest.raises(ServiceError, match=f"fetch one with `hf download {repository.partition(':')[0]}` and give it with --model"):
         LlamaCpp().prepare(request, print)
 
@@ -111,7 +116,7 @@ def test_what_is_neither_a_gguf_nor_a_repository_is_refused(model: str) -> None:
 
 def test_llama_cpp_refuses_what_it_cannot_do(tmp_path: Path) -> None:
     (tmp_path / "config.json").touch()
-    with pytest.raises(ConfigError, match=r"convert_hf_to_gguf.py and give the file with --model, or take --engine transformers"):
+    with pytest.raises(ConfigError, match=r"`slmsearch export gguf` and give the file with --model, or take --engine transformers"):
         LlamaCpp().check(replace(HUB, model=str(tmp_path)))
     with pytest.raises(ConfigError, match="counts layers"):
         LlamaCpp().check(replace(HUB, gpu_memory=0.5))

@@ -1,0 +1,109 @@
+"""Export a policy as a GGUF and play the same questions with torch and with llama.cpp."""
+
+import json
+import shutil
+import subprocess
+from dataclasses import asdict
+from pathlib import Path
+
+from flows.runtime.fetching import require_policy
+from flows.runtime.servers import Say
+from flows.stages.policy_choice import choose_policy
+from slmsearch.config import PolicyConfig, RunConfig
+from slmsearch.corpus.store import load_questions
+from slmsearch.environments.registry import environment_of, open_environment
+from slmsearch.environments.searcher.prompt import SYSTEM_PROMPT
+from slmsearch.errors import ModelError, ServiceError
+from slmsearch.evaluate.parity import Parity, measure_parity
+from slmsearch.evaluate.policies import PolicySpec
+from slmsearch.evaluate.run import Evaluation, evaluate_policy, select_questions
+from slmsearch.foreign import cause_of
+from slmsearch.models.gguf_file import Quantisation
+from slmsearch.sampling.llamacpp import require_llamacpp
+from slmsearch.serving.api.mcp_tools import ASK, TOOLS
+from slmsearch.training.export_gguf import MODELFILE, README, Exported, Interface, export_gguf
+
+PARITY = "parity.json"
+"""File of an exported directory with the figures of its check."""
+CHOOSE_BY = "validation"
+"""Split of the questions: nothing is chosen by the test split."""
+OLLAMA_TIMEOUT_S = 600.0
+"""Time limit for `ollama create`, in seconds."""
+
+
+def export_policy(config: RunConfig, policy: str, out: Path, kind: Quantisation) -> tuple[PolicyConfig, Exported]:
+    """Write the directory of a policy; see `export_gguf`. Return its settings, too.
+
+    Raises:
+        ModelError: the policy does not exist, has no model here, or cannot be written.
+        ConfigError: the name is no policy.
+    """
+    spec, _ = choose_policy(config, policy)
+    if spec.policy is None:
+        raise ModelError(f"{policy} has no model: name an adapter or a model")
+    require_policy(spec.policy, config.paths)
+    environment = environment_of(config)
+    system = next((message["content"] for message in environment.opening("") if message["role"] == "system"), "")
+    searches = config.environment == "searcher"
+    tools = [tool.describe() for tool in TOOLS if searches and tool.name != ASK]
+    return spec.policy, export_gguf(spec.policy, out, kind, Interface(system, SYSTEM_PROMPT if searches else "", tools))
+
+
+def check_parity(config: RunConfig, policy: PolicyConfig, exported: Exported, questions: int, say: Say) -> Parity:
+    """Play questions of the configured corpus with a policy in torch and with its file in llama.cpp; keep the figures beside the file.
+
+    Args:
+        config: of the run. Questions of the validation split are played; without one, those of `evaluate.split`.
+        policy: in torch, on the configured device and in the configured dtype.
+        exported: the same as a file.
+        questions: largest number.
+        say: receives a line before each evaluation.
+
+    Raises:
+        ModelError: llama.cpp is not installed, or does not read the file.
+        EvaluationError: too many episodes failed.
+    """
+    require_llamacpp()
+    digest = environment_of(config).data(config).build(config.paths.corpora)
+    splits = load_questions(config.paths.corpora, digest)
+    split = CHOOSE_BY if splits.get(CHOOSE_BY) else config.evaluate.split
+    config = config.changed({"evaluate.split": split, "evaluate.limit": questions, "evaluate.samples": 1})
+    asked = select_questions(splits, config.evaluate)
+    opened = open_environment(config, digest)
+
+    def play(engine: str, played: PolicyConfig) -> Evaluation:
+        say(f"playing {len(asked)} questions with {engine}")
+        return evaluate_policy(asked, opened, PolicySpec(engine, played))
+
+    alone = {"model": str(exported.file), "adapter": None, "base_url": None}
+    parity = measure_parity(play("torch", policy), play("llama.cpp", policy.model_copy(update=alone)), config.decision)
+    (exported.file.parent / PARITY).write_text(json.dumps(asdict(parity)) + "\n", encoding="utf-8")
+    with (exported.file.parent / README).open("a", encoding="utf-8") as readme:
+        readme.write("\n## Parity\n\n" + "\n".join(f"- {line}" for line in render_parity(parity)) + "\n")
+    return parity
+
+
+def render_parity(parity: Parity) -> list[str]:
+    """Return the figures as lines for a person."""
+    low, high = 100 * parity.low, 100 * parity.high
+    return [
+        f"the same {parity.n} questions: torch {parity.exact_match_torch:.1%} exact, llama.cpp {parity.exact_match_gguf:.1%}",
+        f"llama.cpp minus torch {100 * parity.difference:+.1f} points [{low:+.1f}, {high:+.1f}]",
+        f"{parity.episodes_identical_frac:.0%} of the episodes are the same, word for word",
+    ]
+
+
+def create_model(directory: Path) -> None:
+    """Make an exported directory a model of Ollama, by the directory's name.
+
+    Raises:
+        ServiceError: Ollama is not installed, does not run, or refuses the file.
+    """
+    program = shutil.which("ollama")
+    if program is None:
+        raise ServiceError(f"Ollama is not installed; {directory} is written: `ollama create {directory.name} -f {MODELFILE}` there later")
+    done = subprocess.run(
+        [program, "create", directory.name, "-f", MODELFILE], cwd=directory, capture_output=True, text=True, timeout=OLLAMA_TIMEOUT_S
+    )
+    if done.returncode:
+        raise ServiceError(f"Ollama did not take {directory}: {cause_of(done.stderr)}; does `ollama serve` run?")

@@ -1,0 +1,136 @@
+"""llama.cpp as an engine: it plays a GGUF in a child process, by token ids.
+
+The child runs llama.cpp's own server (package `xllamacpp`, extra `llamacpp`), on loopback and for itself alone. What a turn is depends a
+little on the turns that are written beside it, because llama.cpp multiplies batches of different sizes in different ways.
+"""
+
+import weakref
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from slmsearch.errors import ModelError, ServiceError
+from slmsearch.foreign import cause_of
+from slmsearch.processes.call import Child
+from slmsearch.sampling.engine_sampler import Completion, CompletionRequest
+
+SLOTS = 8
+"""Turns that are written at once; each has a cache of its own."""
+CONTEXT = 4096
+"""Largest number of tokens of an episode; fewer if the model has learnt fewer."""
+TIMEOUT_S = 600.0
+"""Time limit for one turn, in seconds."""
+WHOLE = {"top_k": 0, "top_p": 1.0, "min_p": 0.0, "typical_p": 1.0, "repeat_penalty": 1.0}
+"""Sampling from the model's own distribution."""
+
+
+def require_llamacpp() -> None:
+    """Check that llama.cpp is installed.
+
+    Raises:
+        ModelError: it is not; the message holds the command that installs it.
+    """
+    if find_spec("xllamacpp") is None:
+        raise ModelError("a GGUF is played by llama.cpp, which is not installed: pip install -e '.[llamacpp]'")
+
+
+class LlamaCppEngine:
+    """A GGUF that llama.cpp has loaded in a child process; it ends with this object."""
+
+    def __init__(self, path: str, cpu: bool = False) -> None:
+        """Start the child and load the file.
+
+        Args:
+            path: of the GGUF.
+            cpu: use no GPU even where there is one.
+
+        Raises:
+            ModelError: llama.cpp is not installed, or does not read the file.
+            ServiceError: the child has died, for want of memory above all.
+        """
+        require_llamacpp()
+        self._child = Child()
+        weakref.finalize(self, self._child.stop)
+        self._place = (str(Path(path).absolute()), cpu)
+        self._child.call(find_address, *self._place)
+
+    @property
+    def address(self) -> str:
+        """Return the address of its server, on loopback; a child that has died is started again."""
+        return self._child.call(find_address, *self._place)
+
+    @property
+    def pid(self) -> int | None:
+        """Return the process id of the child while it runs."""
+        return self._child.pid
+
+    def complete(self, requests: Sequence[CompletionRequest], temperature: float, end_id: int) -> list[Completion]:
+        """See `Engine.complete`. It tells no log-probabilities: llama.cpp has none of the tokens of a stop text.
+
+        Raises:
+            ServiceError: the child has died meanwhile, or llama.cpp refuses a turn; the next call begins anew.
+        """
+        bodies = [
+            {
+                "prompt": list(request.history),
+                "n_predict": request.max_tokens,
+                "temperature": temperature,
+                "seed": request.seed,
+                "stop": list(request.stop),
+                "return_tokens": True,
+                **WHOLE,
+            }
+            for request in requests
+        ]
+        return [Completion(tuple(ids), ()) for ids in self._child.call(write_turns, *self._place, bodies)]
+
+
+_servers: list[Any] = []
+"""The child's server; it runs as long as the process."""
+
+
+def find_address(path: str, cpu: bool) -> str:
+    """Return the address of the server of this process; start it if it does not run.
+
+    Raises:
+        ModelError: llama.cpp does not read the file.
+    """
+    if _servers:
+        return str(_servers[0].listening_address)
+    import xllamacpp
+    from gguf import GGUFReader
+
+    settings = xllamacpp.CommonParams()
+    settings.model.path = path
+    settings.n_parallel, settings.verbosity, settings.warmup = SLOTS, 0, False
+    try:
+        fields = GGUFReader(path).fields
+        learnt = fields[f"{fields['general.architecture'].contents()}.context_length"].contents()
+        settings.n_ctx = SLOTS * min(CONTEXT, int(learnt))
+        if cpu:
+            settings.n_gpu_layers = 0
+        _servers.append(xllamacpp.Server(settings))
+    except Exception as error:  # of a binary file any, and llama.cpp raises its own
+        raise ModelError(f"llama.cpp cannot load {path}: {cause_of(error)}") from error
+    return str(_servers[-1].listening_address)
+
+
+def write_turns(path: str, cpu: bool, bodies: Sequence[dict[str, Any]]) -> list[list[int]]:
+    """Let the server of this process write turns; return the ids of each, with those of the end or the stop text.
+
+    Raises:
+        ServiceError: it refuses one.
+    """
+    import httpx
+
+    with httpx.Client(base_url=find_address(path, cpu), timeout=TIMEOUT_S, trust_env=False) as client, ThreadPoolExecutor(SLOTS) as pool:
+
+        def write(body: dict[str, Any]) -> list[int]:
+            reply = client.post("/completion", json=body)
+            if reply.status_code != 200:
+                raise ServiceError(f"llama.cpp refused a turn: {cause_of(reply.text)}")
+            return list(reply.json()["tokens"])
+
+        return list(pool.map(write, bodies))

@@ -1,0 +1,138 @@
+"""A policy as a directory that llama.cpp, Ollama, LM Studio and Jan run: weights with the adapter merged, tokenizer, Modelfile, README."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from slmsearch.artifacts.directories import replaced_directory
+from slmsearch.config import PolicyConfig
+from slmsearch.episodes.chat_renderer import ChatRenderer
+from slmsearch.errors import ModelError
+from slmsearch.foreign import cause_of
+from slmsearch.keys import content_key
+from slmsearch.models.gguf_file import Quantisation, write_gguf
+from slmsearch.models.hashes import model_hash
+from slmsearch.models.known import is_gguf
+from slmsearch.models.load import load_model
+
+SERVED: Quantisation = "q8_0"
+"""Type of the weights that a served policy has in llama.cpp: half the bytes to read for each token."""
+MODELFILE, README = "Modelfile", "README.md"
+CONTEXT = 4096
+"""Tokens of a conversation in Ollama, whose own default cuts an episode off; fewer if the model has learnt fewer."""
+_CHATML = "<|im_start|>{}\n{}<|im_end|>\n"
+_CHATML_FOR_OLLAMA = """TEMPLATE \"\"\"{{- range .Messages }}<|im_start|>{{ .Role }}
+{{ .Content }}<|im_end|>
+{{ end }}<|im_start|>assistant
+\"\"\"
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Interface:
+    """Facts that a program needs to play with a model."""
+
+    system: str
+    """System message it was trained with; empty for none."""
+    protocol: str
+    """Its calls and their results, as text."""
+    tools: Sequence[Mapping[str, object]]
+    """Its tools with their schemas."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """A written directory."""
+
+    file: Path
+    """The GGUF."""
+    same_tokens: bool
+    """llama.cpp divides text into the tokens that the model has learnt; else it must be sent ids."""
+
+
+def export_gguf(policy: PolicyConfig, out: Path, kind: Quantisation, interface: Interface) -> Exported:
+    """Write a policy's directory, which replaces `out` as a whole.
+
+    Args:
+        policy: model and adapter; merged in float32.
+        out: directory; its name is that of the model.
+        kind: of the matrices.
+        interface: for its README and its Modelfile.
+
+    Raises:
+        ModelError: the model cannot be loaded, merged or written, or the disk is full.
+    """
+    if policy.base_url or is_gguf(policy.model):
+        raise ModelError(f"{policy.model} is no model of transformers, so no GGUF can be made of it: name a model or an adapter")
+    model, tokenizer = load_model(policy.model_copy(update={"dtype": "float32", "device": "cpu", "load_in_4bit": False}))
+    renderer = ChatRenderer(tokenizer)  # refuses a template that episodes could not be rendered with
+    file = f"{out.name}-{kind}.gguf"
+    try:
+        with replaced_directory(out) as staging:
+            same = write_gguf(model, tokenizer, staging / file, kind, out.name)
+            tokenizer.save_pretrained(staging)
+            context = min(CONTEXT, model.config.get_text_config().max_position_embeddings)
+            ends = sorted({tokenizer.decode([token]) for token in renderer.end_ids})
+            (staging / MODELFILE).write_text(make_modelfile(file, tokenizer, interface.system, ends, context), encoding="utf-8")
+            (staging / README).write_text(make_readme(out.name, file, interface, same, context), encoding="utf-8")
+    except OSError as error:
+        raise ModelError(f"{out} cannot be written ({cause_of(error)}); what stood there is as it was") from error
+    return Exported(out / file, same)
+
+
+def policy_of_llamacpp(policy: PolicyConfig, folder: Path) -> PolicyConfig:
+    """Return a policy's settings for llama.cpp; its file is written into `folder`, if it is not there yet.
+
+    Raises:
+        ModelError: see `export_gguf`.
+    """
+    if is_gguf(policy.model) or policy.base_url:
+        return policy
+    key = content_key(model=model_hash(policy.model), adapter=policy.adapter and model_hash(policy.adapter), kind=SERVED)
+    file = folder / key / f"{key}-{SERVED}.gguf"
+    if not file.is_file():
+        export_gguf(policy, file.parent, SERVED, Interface("", "", ()))
+    return policy.model_copy(update={"model": str(file), "adapter": None})
+
+
+def make_modelfile(file: str, tokenizer: Any, system: str, ends: Sequence[str], context: int) -> str:
+    """Write what `ollama create -f` reads; a template only for ChatML, of others Ollama recognises the usual ones itself.
+
+    Args:
+        file: name of the GGUF beside it.
+        tokenizer: of the model, with its chat template.
+        system: system message; empty writes none.
+        ends: texts of the tokens that end a turn.
+        context: tokens of a conversation.
+    """
+    lines = [f"FROM ./{file}"]
+    lines += [f"PARAMETER temperature 0\nPARAMETER num_ctx {context}", *(f"PARAMETER stop {json.dumps(end)}" for end in ends)]
+    if system:
+        lines.append(f'SYSTEM """{system}"""')
+    messages = [{"role": "system", "content": "a"}, {"role": "user", "content": "b"}]
+    shown = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    if shown == "".join(_CHATML.format(m["role"], m["content"]) for m in messages) + "<|im_start|>assistant\n":
+        lines.append(_CHATML_FOR_OLLAMA)
+    return "\n".join(lines) + "\n"
+
+
+def make_readme(name: str, file: str, interface: Interface, same_tokens: bool, context: int) -> str:
+    """Write how to run the model, and how a program plays with it."""
+    lines = [
+        f"# {name}",
+        "",
+        "```bash",
+        f"llama-server --model {file} --jinja --ctx-size {context}",
+        f"ollama create {name} -f {MODELFILE}",
+    ]
+    lines += ["```", "", "LM Studio and Jan open the file as it is.", ""]
+    if not same_tokens:
+        lines += [
+            "**Send it token ids, not text.** llama.cpp does not know how its tokenizer divides text, and would give it other tokens than"
+        ]
+        lines += ["it has learnt; `slmsearch` sends ids. The tokenizer lies beside the file.", ""]
+    lines += ["## System message", "", "```", interface.system or "(none)", "```", ""]
+    lines += ["## Its calls", "", interface.protocol, "", "```json", json.dumps(list(interface.tools), indent=1), "```", ""]
+    return "\n".join(lines)
