@@ -47,13 +47,18 @@ class SearcherConfig(ConfigSection):
     """Text of the system message. None takes the built-in one for instruct models; "" sends none."""
     tool_role: Literal["tool", "user"] = "tool"
     """Role of tool results in the chat template."""
+    format: Literal["tags", "native"] = "tags"
+    """Form of calls and answers. `tags`: `<tool>` and `<answer>`. `native`: calls as the model's chat template writes them, its tools
+    declared there, and any other message is the answer; for models whose template knows tools, played here and not by a server."""
     programs: bool = False
     """Let the model also write Python programs in `<code>`, which run in the sandbox; raise `max_turn_tokens` with it."""
 
     @model_validator(mode="after")
-    def _programs_get_titles(self) -> Self:
+    def _programs_fit(self) -> Self:
         if self.programs and self.shows == "text":
             raise ValueError("a program gets pairs of id and title from a search: set shows to titles or sections, or programs to false")
+        if self.programs and self.format == "native":
+            raise ValueError("a chat template has no form for programs: set format to tags, or programs to false")
         return self
 
 

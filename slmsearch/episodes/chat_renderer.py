@@ -5,9 +5,10 @@ and the ids between two turns do not depend on sampled text. Every template work
 this in its constructor.
 """
 
+import json
 import re
-from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property, lru_cache
 from itertools import chain, pairwise
 from typing import Any
 
@@ -20,6 +21,8 @@ from slmsearch.foreign import cause_of
 
 _MARK = "\u2063{}\u2063"
 """Invisible separators around a number stand for a content while the template is rendered."""
+_NAME, _PARAMETER, _VALUE = "zqname", "zqparameter", "zqvalue"
+"""Words that stand for a call's tool, parameter and value while the template is rendered."""
 _TAG = re.compile(r"<[^<>\s]+>|\[/?\w+\]")
 """Pattern of markup in a template's own text."""
 CUT = "\n(cut off: no room is left for the rest)"
@@ -70,10 +73,12 @@ class ChatRenderer:
         """Encode the opening messages, up to the first position of the policy's text.
 
         Raises:
-            ModelError: the template refuses a role, or does not print the last message.
+            ModelError: the template refuses a role, does not print the last message, or is given tools and declares none.
         """
-        marked = [{"role": m["role"], "content": _MARK.format(i)} for i, m in enumerate(messages)]
-        text = self._render(marked)
+        marked = [{**message, "content": _MARK.format(i), "call": ""} for i, message in enumerate(messages)]
+        text = self.render(marked)
+        if messages and messages[0].get("tools"):
+            self._call_form  # noqa: B018  # refuses a template that leaves the tools out
         if messages and _MARK.format(len(messages) - 1) not in text:
             raise ModelError(f"the chat template does not print a {messages[-1]['role']!r} message unchanged: choose an instruct model")
         ids: list[int] = []
@@ -81,15 +86,15 @@ class ChatRenderer:
             before, mark, after = text.partition(_MARK.format(i))
             if not mark:  # this template leaves the message out, as tiny-searcher's does with the system message
                 continue
-            encode = self.content_ids if message["role"] == "assistant" else self.untrusted_ids
-            ids += [*self._encode(before), *encode(message["content"])]
+            own = message["role"] == "assistant"
+            ids += [*self._encode(before), *(self.message_ids(message) if own else self.untrusted_ids(message["content"]))]
             text = after
         return (*ids, *self._encode(text))
 
     def encode_prompts(self, prompts: Sequence[Sequence[Message]]) -> list[tuple[int, ...]]:
         """Encode openings as `encode_prompt` does, equal ones once."""
         self.prepare(message["content"] for prompt in prompts for message in prompt)
-        keys = [tuple((message["role"], message["content"]) for message in prompt) for prompt in prompts]
+        keys = [tuple(tuple(sorted(message.items())) for message in prompt) for prompt in prompts]
         ids = {key: self.encode_prompt(prompt) for key, prompt in dict(zip(keys, prompts, strict=True)).items()}
         return [ids[key] for key in keys]
 
@@ -158,6 +163,37 @@ class ChatRenderer:
         """Encode an assistant message as the policy would write it: added tokens are used, special ones are not."""
         return self._encode(text, split_special_tokens=True)
 
+    def message_ids(self, message: Message) -> list[int]:
+        """Encode a message of the policy as it would write it: a call in the form of the template.
+
+        Raises:
+            ModelError: it is a call, and the template writes none.
+        """
+        call = message.get("call")
+        return self.content_ids(self._write_call(json.loads(call)) if call else message["content"])
+
+    def _write_call(self, call: Mapping[str, Any]) -> str:
+        ((parameter, value),) = call["arguments"].items()
+        before, after = self._call_form.replace(_NAME, call["name"]).replace(_PARAMETER, parameter).split(_VALUE)
+        if before.endswith(("'", '"')):  # a string of JSON, or of Python
+            value = json.dumps(value, ensure_ascii=False)[1:-1]
+            value = value if before.endswith('"') else value.replace('\\"', '"').replace("'", "\\'")
+        return f"{before}{value}{after}"
+
+    @cached_property
+    def _call_form(self) -> str:
+        """Text that the template writes for a call, with marks for the tool, its parameter and the value."""
+        asked: Message = {"role": "user", "content": "?"}
+        call: Message = {"role": "assistant", "content": "", "call": json.dumps({"name": _NAME, "arguments": {_PARAMETER: _VALUE}})}
+        shown = self.render([asked, call], opens=False)
+        before, _, after = self.render([asked, {"role": "assistant", "content": _MARK.format(0)}], opens=False).partition(_MARK.format(0))
+        form = shown.removeprefix(before).removesuffix(after)
+        declared = self.render([{**asked, "tools": json.dumps([{"type": "function", "function": {"name": _NAME, "parameters": {}}}])}])
+        whole = shown.startswith(before) and shown.endswith(after) and all(form.count(mark) == 1 for mark in (_NAME, _PARAMETER, _VALUE))
+        if not (whole and _NAME in declared):
+            raise ModelError("the chat template knows no tools: set searcher.format to tags, or choose a model whose template does")
+        return form
+
     def decode(self, ids: Sequence[int]) -> str:
         """Decode sampled ids to text, without special tokens."""
         text: str = self.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
@@ -192,9 +228,20 @@ class ChatRenderer:
         ids: list[int] = self.tokenizer(text, add_special_tokens=False, **settings)["input_ids"]
         return ids
 
-    def _render(self, messages: Sequence[Message]) -> str:
+    def render(self, messages: Sequence[Message], opens: bool = True) -> str:
+        """Render messages with the template and, if it `opens` one, the beginning of the policy's next turn.
+
+        Raises:
+            ModelError: the template refuses a role.
+        """
+        plain: list[dict[str, Any]] = [{"role": message["role"], "content": message["content"]} for message in messages]
+        for message, given in zip(messages, plain, strict=True):
+            if call := message.get("call"):
+                given["tool_calls"] = [{"type": "function", "id": "call00000", "function": json.loads(call)}]
+        tools = messages[0].get("tools") if messages else None
+        declared = {"tools": json.loads(tools)} if tools else {}
         try:
-            text: str = self.tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=True)
+            text: str = self.tokenizer.apply_chat_template(plain, tokenize=False, add_generation_prompt=opens, **declared)
         except (TemplateError, TypeError, ValueError, LookupError) as error:
             roles = [message["role"] for message in messages]
             remedy = "set searcher.tool_role to 'user'" if self.tool_role != "user" else "choose another model, or correct its template"
@@ -207,7 +254,7 @@ class ChatRenderer:
         """Return the token that ends an assistant message, and the text between it and the next turn, before and after the result."""
         question, turn, result = (_MARK.format(i) for i in range(3))
         opening: list[Message] = [{"role": "user", "content": question}]
-        text = self._render([*opening, {"role": "assistant", "content": turn}, {"role": self.tool_role, "content": result}])
+        text = self.render([*opening, {"role": "assistant", "content": turn}, {"role": self.tool_role, "content": result}])
         tail = text.partition(turn)[2]
         before, mark, after = tail.partition(result)
         if not (question in text and turn in text and mark):

@@ -91,6 +91,10 @@ class Playable(ABC):
     def opening(self, question: str) -> list[Message]:
         """Return the messages that open an episode, the question's text last."""
 
+    def message(self, text: str) -> Message:
+        """Return a message of the policy, as demonstrations write it, for its chat template."""
+        return {"role": "assistant", "content": text}
+
     @abstractmethod
     def key_parts(self, index_key: str) -> Mapping[str, object]:
         """Collect everything that decides how it is played and graded; part of every evaluation and training key."""
@@ -163,6 +167,6 @@ def with_task_reward(environment: Played) -> Played:
     return environment.changed({setting: "task"}) if setting else environment
 
 
-def through(renderer: ChatRenderer, text: str) -> str:
-    """Send a text through a model's tokenizer and back."""
-    return renderer.decode([*renderer.content_ids(text), renderer.end_id])
+def through(renderer: ChatRenderer, message: Message) -> str:
+    """Send a message of the policy through a model's tokenizer and back."""
+    return renderer.decode([*renderer.message_ids(message), renderer.end_id])

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 Message = Mapping[str, str]
-"""A message `{"role": ..., "content": ...}`, as chat templates take it."""
+"""A message `{"role": ..., "content": ...}`, as chat templates take it. The first of an opening may hold `tools`, their declarations as
+JSON, and one of the policy `call`: `{"name": ..., "arguments": {...}}` as JSON, with an empty content."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,7 +92,7 @@ def _as_messages(demonstration: Demonstration, environment: Environment) -> list
     opening = demonstration.prompt or environment.opening(demonstration.question)
     messages = [message for message in opening if message["role"] != "system"]
     for text, result in demonstration.turns:
-        messages.append({"role": "assistant", "content": text})
+        messages.append(environment.message(text))
         if result:
             messages.append({"role": environment.config.searcher.tool_role, "content": result})
     return messages

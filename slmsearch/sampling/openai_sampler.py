@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from slmsearch.episodes.sampler import Message, SampledTurn, Sampling
 from slmsearch.episodes.thinking import THINK, THOUGHT
+from slmsearch.errors import ConfigError
 
 _MARKUP = re.compile(r"<(?=[^<>\s]{1,60}>)|\[(?=/?[A-Z_]{2,40}\])")
 """Beginnings of strings that some model's template may use as markup: `<|im_end|>`, `</tool_response>`, `[/INST]`."""
@@ -54,7 +55,15 @@ class OpenAISampler:
         self._sampling = Sampling()
 
     def open(self, prompts: Sequence[Sequence[Message]], sampling: Sampling) -> list[tuple[int, ...]]:
-        """See `Sampler.open`; ids are unknown."""
+        """See `Sampler.open`; ids are unknown.
+
+        Raises:
+            ConfigError: tools are declared to the chat template, which the server has.
+        """
+        if any(message.get("tools") for prompt in prompts for message in prompt):
+            raise ConfigError(
+                "searcher.format native is for models that are loaded here: set it to tags, or name a model instead of a server"
+            )
         self._messages = [[self._send(message) for message in prompt] for prompt in prompts]
         self._sampling = sampling
         if self._known is None:

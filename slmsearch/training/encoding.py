@@ -39,18 +39,18 @@ class Encoded:
         return longest
 
 
-def encode_turns(prompt: Sequence[Message], turns: Sequence[tuple[str, str]], renderer: ChatRenderer) -> Encoded:
+def encode_turns(prompt: Sequence[Message], turns: Sequence[tuple[Message, str]], renderer: ChatRenderer) -> Encoded:
     """Encode an episode exactly as the rollout lays it out.
 
     Args:
         prompt: the opening messages.
-        turns: messages and the results that answer them; an empty result ends the episode.
+        turns: messages of the policy and the results that answer them; an empty result ends the episode.
         renderer: encodes.
     """
     ids = list(renderer.encode_prompt(prompt))
     prompt_tokens, labels = len(ids), [IGNORED] * len(ids)
     for message, result in turns:
-        sampled = [*renderer.content_ids(message), renderer.end_id]
+        sampled = [*renderer.message_ids(message), renderer.end_id]
         ids += sampled
         labels += sampled
         if result:
@@ -63,7 +63,8 @@ def encode_turns(prompt: Sequence[Message], turns: Sequence[tuple[str, str]], re
 def encode_demonstration(demonstration: Demonstration, renderer: ChatRenderer, environment: Playable) -> Encoded:
     """Encode a demonstration under the prompt that training by reward, evaluation and serving use."""
     prompt = demonstration.prompt or environment.opening(demonstration.question)
-    return replace(encode_turns(prompt, demonstration.turns, renderer), new=demonstration.new)
+    turns = [(environment.message(text), result) for text, result in demonstration.turns]
+    return replace(encode_turns(prompt, turns, renderer), new=demonstration.new)
 
 
 def encode_episode(episode: Episode, end_id: int) -> Encoded:

@@ -244,7 +244,7 @@ class PlannerEnvironment(Environment):
         """Check that a plan survives tokenizer and parser, and that the worker answers a sum."""
         part = Subproblem(id="1", question="Mira: 48 divided by 2?", depends_on=())
         plan = Plan(should_decompose=True, subproblems=(part,), combine="48 plus #1")
-        same = parse_plan(through(renderer, render_plan(plan))).plan == plan
+        same = parse_plan(through(renderer, self.message(render_plan(plan)))).plan == plan
         found = "a plan survives tokenizer and parser" if same else "a plan does not survive tokenizer and parser"
         yield Check("plan", same, found, "the model's tokenizer drops part of it: take another model")
         solution = self.worker.solve([Task(SUBPROBLEM, "What is 17 plus 25?")])[0]

@@ -3,8 +3,12 @@
 The sampler turns messages into token ids. tiny-searcher's chat template leaves the system message out.
 """
 
+import json
+
 from slmsearch.config import LimitsConfig, ProgramLimits, SearcherConfig
 from slmsearch.corpus.questions import UNKNOWN_ANSWER
+from slmsearch.environments.searcher.parsing import parse_turn
+from slmsearch.environments.searcher.tools import READ, SEARCH, VIEW
 from slmsearch.episodes.sampler import Message
 
 PROMPT_VERSION = 2
@@ -48,15 +52,61 @@ AT_ONCE = {"shown": ANSWER.format("the text"), "nothing": ANSWER.format("what yo
 """System messages of a model that answers at once, by `SearcherConfig.reads`; its plain text is an answer, too."""
 
 
+NATIVE_PROMPT = f"""You answer questions from a corpus of pages that you search with tools. Make one call at a time.
+Read before you answer; some questions need facts from two pages. Answer with the bare fact alone, as short as the text gives it.
+If the pages do not hold the answer, answer: {UNKNOWN_ANSWER}"""
+"""System message where the chat template declares the tools."""
+PARAMETERS = {SEARCH: "query", VIEW: "page_id", READ: "section_id"}
+"""Name of each tool's one parameter in a declaration."""
+
+
+def declare_tools(shows: str) -> str:
+    """Write the declarations of the tools as chat templates take them, as JSON.
+
+    Args:
+        shows: see `SearcherConfig.shows`.
+    """
+    told = {
+        SEARCH: "Find pages; gives page_id and title of the best ones.",
+        VIEW: "List the sections of a page; gives section_id and heading.",
+        READ: "Read the text of a section.",
+    }
+    if shows == "text":
+        told[SEARCH] = "Find sections; gives the best ones with their section_id and text, and lists further pages."
+    schemas = [
+        {
+            "type": "function",
+            "function": {
+                "name": name,
+                "description": told[name],
+                "parameters": {"type": "object", "properties": {parameter: {"type": "string"}}, "required": [parameter]},
+            },
+        }
+        for name, parameter in PARAMETERS.items()
+    ]
+    return json.dumps(schemas)
+
+
+def write_native(text: str) -> Message:
+    """Return a message of the policy, written with tags, as its chat template gets it; a quotation keeps its tag."""
+    parsed = parse_turn(text)
+    if parsed.call is not None:
+        arguments = {PARAMETERS.get(parsed.call.name, "query"): parsed.call.argument}
+        return {"role": "assistant", "content": "", "call": json.dumps({"name": parsed.call.name, "arguments": arguments})}
+    return {"role": "assistant", "content": text if parsed.answer is None else parsed.answer}
+
+
 def make_prompt(question: str, config: SearcherConfig, shown: str = "") -> list[Message]:
-    """Make the messages that open an episode; a reader gets a text before the question."""
-    built_in = SYSTEM_PROMPT + PROGRAM_PROMPT if config.programs else SYSTEM_PROMPT
+    """Make the messages that open an episode; a reader gets a text before the question, and a template its tools."""
+    native = config.format == "native" and config.reads == "tools"
+    built_in = NATIVE_PROMPT if native else SYSTEM_PROMPT + PROGRAM_PROMPT if config.programs else SYSTEM_PROMPT
     built_in = built_in.replace(*TEXT_SHOWN) if config.shows == "text" else built_in
     system = built_in if config.system_prompt is None else config.system_prompt
     if system:
         system = AT_ONCE.get(config.reads, system)
     user: Message = {"role": "user", "content": f"{shown}\n\n{question}" if shown else question}
-    return [{"role": "system", "content": system}, user] if system else [user]
+    first, *others = [{"role": "system", "content": system}, user] if system else [user]
+    return [{**first, "tools": declare_tools(config.shows)} if native else first, *others]
 
 
 def describe_searcher(config: SearcherConfig, limits: LimitsConfig) -> dict[str, object]:

@@ -155,6 +155,7 @@ def _sample_turn(
     room = [config.max_episode_tokens - rows[i].tokens for i in active]  # tokens left for context and turn of each row
     turns = sampler.sample(active, results, room)
     waiting: list[_Waiting] = []
+    plain = config.reads != "tools" or config.format == "native"  # a message without a call is the answer
     for i, turn in zip(active, turns, strict=True):
         row = rows[i]
         if turn.shown is not None and row.turns:  # the shortened result that the policy saw replaces the whole one
@@ -162,7 +163,7 @@ def _sample_turn(
             row.turns[-1] = replace(before, result=replace(before.result, text=turn.shown)) if before.result else before
         row.tokens += len(turn.context_ids) + max(len(turn.sampled_ids), turn.num_tokens)
         row.sampled_tokens += max(len(turn.sampled_ids), turn.num_tokens)
-        parsed = parse_turn(turn.text, config.programs, plain=config.reads != "tools" and turn.ended)
+        parsed = parse_turn(turn.text, config.programs, plain=plain and turn.ended)
         parsed = _quote(parsed, row, toolbox)
         told = bool(row.turns) and row.turns[-1].told
         row.stop_reason = _stop_reason(turn, parsed, last, end_malformed=told)

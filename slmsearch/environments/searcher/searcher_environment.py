@@ -24,7 +24,7 @@ from slmsearch.environments.searcher.demonstrations import TINY_SEARCHER, demons
 from slmsearch.environments.searcher.failure_modes import measure_episode
 from slmsearch.environments.searcher.indexed_corpus import name_index, open_indexed_corpus
 from slmsearch.environments.searcher.parsing import parse_turn, render_answer, render_call
-from slmsearch.environments.searcher.prompt import PROMPT_VERSION, describe_searcher, make_prompt
+from slmsearch.environments.searcher.prompt import PROMPT_VERSION, describe_searcher, make_prompt, write_native
 from slmsearch.environments.searcher.random_turns import random_turn
 from slmsearch.environments.searcher.reward import score_episode
 from slmsearch.environments.searcher.rollout import Watch, play_episodes
@@ -235,6 +235,9 @@ class SearcherEnvironment(Environment):
     def opening(self, question: str) -> list[Message]:
         return make_prompt(question, self.config.searcher)
 
+    def message(self, text: str) -> Message:
+        return write_native(text) if self.config.searcher.format == "native" else super().message(text)
+
     def key_parts(self, index_key: str) -> Mapping[str, object]:
         config = self.config
         return {
@@ -264,8 +267,8 @@ class SearcherEnvironment(Environment):
         return measure_episode(question, episode)
 
     def checks(self, renderer: ChatRenderer) -> Iterable[Check]:
-        yield check_tool_calls(renderer)
-        yield check_template(renderer)
+        yield check_tool_calls(renderer, self.message)
+        yield check_template(renderer, self.opening("Where is Norwick?"), self.message(render_call(ToolCall(SEARCH, "Norwick"))))
         yield check_index(self.toolbox)
         if self.config.searcher.programs:
             yield check_sandbox(self.toolbox)
@@ -290,25 +293,22 @@ def _describe_judge(config: JudgeConfig) -> dict[str, str | int | None]:
     return {"rules": RULES_VERSION, **config.model_dump(mode="json", include={"kind", "model", "base_url"}), "prompt": load_prompt()}
 
 
-def check_tool_calls(renderer: ChatRenderer) -> Check:
-    """Check that a call of every tool, and an answer, survive the tokenizer and the parser."""
+def check_tool_calls(renderer: ChatRenderer, write: Callable[[str], Message]) -> Check:
+    """Check that a call of every tool, and an answer, survive the tokenizer and the parser; `write` gives them to the chat template."""
     calls = [ToolCall(SEARCH, 'the "Old" Mill'), ToolCall(VIEW, "4821"), ToolCall(READ, "4821:early_life")]
-    messages = [render_call(call) for call in calls]
-    lost = [call.name for call, text in zip(calls, messages, strict=True) if parse_turn(through(renderer, text)).call != call]
-    if parse_turn(through(renderer, render_answer("Mount Selund"))).answer != "Mount Selund":
+    lost = [call.name for call in calls if parse_turn(through(renderer, write(render_call(call)))).call != call]
+    if parse_turn(through(renderer, write(render_answer("Mount Selund"))), plain=True).answer != "Mount Selund":
         lost.append("answer")
     found = f"do not survive tokenizer and parser: {', '.join(lost)}" if lost else "3 tools and an answer survive tokenizer and parser"
     return Check("tool calls", not lost, found, "the model's tokenizer or the parser drops part of a call: take another model")
 
 
-def check_template(renderer: ChatRenderer) -> Check:
-    """Compare the ids of episodes with the model's own rendering of the same messages."""
-    call, result = render_call(ToolCall(SEARCH, "Norwick")), "4821: Norwick"
-    opening = [{"role": "user", "content": "Where is Norwick?"}]
-    whole = [*opening, {"role": "assistant", "content": call}, {"role": renderer.tool_role, "content": result}]
-    ids = (*renderer.encode_prompt(opening), *renderer.content_ids(call), renderer.end_id, *renderer.encode_result(result))
-    rendered = renderer.tokenizer.apply_chat_template(whole, tokenize=False, add_generation_prompt=True)
-    prefix = renderer.tokenizer.apply_chat_template(opening, tokenize=False, add_generation_prompt=True)
+def check_template(renderer: ChatRenderer, opening: Sequence[Message], call: Message) -> Check:
+    """Compare the ids of an episode, its opening and a call, with the model's own rendering of the same messages."""
+    result = "4821: Norwick"
+    ids = (*renderer.encode_prompt(opening), *renderer.message_ids(call), renderer.end_id, *renderer.encode_result(result))
+    prefix = renderer.render(opening)
+    rendered = renderer.render([*opening, call, {"role": renderer.tool_role, "content": result}])
     # With thinking off, templates of thinking models print an empty thought, and only before the newest turn.
     laid_out, rendered, prefix = (NO_THOUGHT.sub("", text) for text in (renderer.tokenizer.decode(ids), rendered, prefix))
     same = laid_out == rendered and rendered.startswith(prefix)

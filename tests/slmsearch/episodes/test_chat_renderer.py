@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from slmsearch.config import PolicyConfig, SearcherConfig
+from slmsearch.config import PolicyConfig, RunConfig, SearcherConfig
 from slmsearch.environments.searcher.prompt import make_prompt
-from slmsearch.environments.searcher.searcher_environment import check_template
+from slmsearch.environments.searcher.searcher_environment import SearcherEnvironment, check_template
 from slmsearch.episodes import chat_renderer
 from slmsearch.episodes.chat_renderer import ChatRenderer
 from slmsearch.errors import ModelError
@@ -159,7 +159,8 @@ def test_a_model_that_would_think_does_not_where_its_template_is_told_so(real_to
     renderer = ChatRenderer(told)
     assert told.decode(renderer.encode_prompt(question)) == expected
     assert told.decode(renderer.encode_result("4821: Mira")).endswith("<think>\n\n</think>\n\n")
-    assert check_template(renderer).passed
+    call = SearcherEnvironment(RunConfig()).message('<tool>search_pages("Norwick")</tool>')
+    assert check_template(renderer, question, call).passed
     assert "<think>" not in plain.decode(ChatRenderer(plain).encode_prompt(question))
     thinking = told.apply_chat_template(question, tokenize=False, add_generation_prompt=True, enable_thinking=True)
     assert thinking == plain.apply_chat_template(question, tokenize=False, add_generation_prompt=True), "what a caller says wins"

@@ -1,16 +1,17 @@
 """Where turns stop, with real tokenizers: a script plays the model, so that every backend samples the same tokens."""
 
 from dataclasses import replace
+from itertools import islice
 from types import SimpleNamespace
 
 import pytest
 import torch
 
-from slmsearch.config import SearcherConfig
+from slmsearch.config import RunConfig, SearcherConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.environments.searcher.parsing import TOOL_STOPS
 from slmsearch.environments.searcher.rollout import play_episodes
-from slmsearch.environments.searcher.searcher_environment import check_template, check_tool_calls
+from slmsearch.environments.searcher.searcher_environment import SearcherEnvironment
 from slmsearch.environments.searcher.tools import Toolbox
 from slmsearch.episodes.chat_renderer import CUT, ChatRenderer
 from slmsearch.episodes.episode import StopReason
@@ -182,5 +183,5 @@ def test_episodes_with_real_templates_are_token_exact(tokenizer):
 @pytest.mark.parametrize("role", ["tool", "user"])
 def test_preflight_accepts_the_real_tokenizers(tokenizer, role):
     renderer = ChatRenderer(tokenizer, role)
-    assert check_tool_calls(renderer).passed
-    assert check_template(renderer).passed
+    checks = list(islice(SearcherEnvironment(RunConfig()).checks(renderer), 2))
+    assert [check.name for check in checks] == ["tool calls", "template"] and all(check.passed for check in checks)

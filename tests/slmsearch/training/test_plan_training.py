@@ -72,7 +72,11 @@ def planner_dir(one_thread, tmp_path_factory):
     pairs = zip(QUESTIONS, plans, strict=True)
     seen = [Demonstration(question.question, ((plan, ""),)) for question, gold in pairs for plan in (gold, direct, direct)]
     encoded = [
-        encode_turns(make_plan_prompt(demonstration.question, PlannerConfig()), demonstration.turns, ChatRenderer(tokenizer))
+        encode_turns(
+            make_plan_prompt(demonstration.question, PlannerConfig()),
+            [({"role": "assistant", "content": text}, result) for text, result in demonstration.turns],
+            ChatRenderer(tokenizer),
+        )
         for demonstration in seen
     ]
     width = max(len(episode.ids) for episode in encoded)

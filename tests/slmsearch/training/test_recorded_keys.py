@@ -23,13 +23,13 @@ def config(tmp_path, monkeypatch):
 
 
 def test_recorded_keys_of_the_searcher(config):
-    assert job.train_key(config, "digest", "index") == "6a799d6e3d9952efd620"
+    assert job.train_key(config, "digest", "index") == "df366c1b293cbc4b13b2"
     specs = [PolicySpec("untrained", config.policy), PolicySpec("random", None), PolicySpec("retrieve-then-answer", None)]
     keys = [eval_key(QUESTIONS, "index", spec, config, "digest") for spec in specs]
-    assert keys == ["19013e7a6734a2f6dfc9", "66209256e8fa4200dbbb", "13a085b6bc495318613a"]
+    assert keys == ["3e71ba6a0f5ff7b3a55d", "b0da9e97389cf013444b", "c02f9d9399bff2af5324"]
     other = config.model_copy(update={"judge": JudgeConfig(kind="ollama"), "reward": RewardConfig(correctness="f1")})
-    assert job.train_key(other, "digest", "index") == "68ba58d2dabe7bd6e0fb"
-    assert eval_key(QUESTIONS, "index", specs[0], other, "digest") == "66020549a64414fabc72"
+    assert job.train_key(other, "digest", "index") == "41abef0d92e54110874e"
+    assert eval_key(QUESTIONS, "index", specs[0], other, "digest") == "ea593b2d7ceee28a6822"
 
 
 def test_what_a_search_says_is_part_of_the_keys(config):
