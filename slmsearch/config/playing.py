@@ -55,10 +55,8 @@ class SearcherConfig(ConfigSection):
 
     @model_validator(mode="after")
     def _programs_fit(self) -> Self:
-        if self.programs and self.shows == "text":
-            raise ValueError("a program gets pairs of id and title from a search: set shows to titles or sections, or programs to false")
-        if self.programs and self.format == "native":
-            raise ValueError("a chat template has no form for programs: set format to tags, or programs to false")
+        if self.programs and (self.shows == "text" or self.format == "native"):
+            raise ValueError("programs need ids and titles from a search, and tags: set shows to titles, and format to tags")
         return self
 
 

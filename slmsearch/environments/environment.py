@@ -6,9 +6,11 @@ Training, evaluation, flows and tracking know an environment by this class. docs
 from typing import Any, ClassVar
 
 from slmsearch.environments.question_set import QuestionSet
+from slmsearch.episodes.chat_renderer import ChatRenderer
 from slmsearch.episodes.controls import Controls
 from slmsearch.episodes.data_source import DataSource
 from slmsearch.episodes.playable import Playable
+from slmsearch.episodes.sampler import Message
 from slmsearch.episodes.teaching import Teaching
 
 
@@ -18,3 +20,8 @@ class Environment(Playable):
     data: ClassVar[type[DataSource]] = QuestionSet
     teaching: ClassVar[type[Teaching[Any]]] = Teaching
     controls: ClassVar[type[Controls[Any]]] = Controls
+
+
+def through(renderer: ChatRenderer, message: Message) -> str:
+    """Send a message of the policy through a model's tokenizer and back."""
+    return renderer.decode([*renderer.message_ids(message), renderer.end_id])

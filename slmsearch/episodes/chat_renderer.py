@@ -7,7 +7,7 @@ this in its constructor.
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property, lru_cache
 from itertools import chain, pairwise
 from typing import Any
@@ -75,7 +75,7 @@ class ChatRenderer:
         Raises:
             ModelError: the template refuses a role, does not print the last message, or is given tools and declares none.
         """
-        marked = [{**message, "content": _MARK.format(i), "call": ""} for i, message in enumerate(messages)]
+        marked = [{"role": m["role"], "content": _MARK.format(i), "tools": m.get("tools", "")} for i, m in enumerate(messages)]
         text = self.render(marked)
         if messages and messages[0].get("tools"):
             self._call_form  # noqa: B018  # refuses a template that leaves the tools out
@@ -164,29 +164,24 @@ class ChatRenderer:
         return self._encode(text, split_special_tokens=True)
 
     def message_ids(self, message: Message) -> list[int]:
-        """Encode a message of the policy as it would write it: a call in the form of the template.
-
-        Raises:
-            ModelError: it is a call, and the template writes none.
-        """
-        call = message.get("call")
-        return self.content_ids(self._write_call(json.loads(call)) if call else message["content"])
-
-    def _write_call(self, call: Mapping[str, Any]) -> str:
+        """Encode a message of the policy as it would write it, a call in the form of the template; a `ModelError` if that has none."""
+        if "call" not in message:
+            return self.content_ids(message["content"])
+        call = json.loads(message["call"])
         ((parameter, value),) = call["arguments"].items()
         before, after = self._call_form.replace(_NAME, call["name"]).replace(_PARAMETER, parameter).split(_VALUE)
         if before.endswith(("'", '"')):  # a string of JSON, or of Python
             value = json.dumps(value, ensure_ascii=False)[1:-1]
             value = value if before.endswith('"') else value.replace('\\"', '"').replace("'", "\\'")
-        return f"{before}{value}{after}"
+        return self.content_ids(f"{before}{value}{after}")
 
     @cached_property
     def _call_form(self) -> str:
         """Text that the template writes for a call, with marks for the tool, its parameter and the value."""
-        asked: Message = {"role": "user", "content": "?"}
-        call: Message = {"role": "assistant", "content": "", "call": json.dumps({"name": _NAME, "arguments": {_PARAMETER: _VALUE}})}
+        asked, said = {"role": "user", "content": "?"}, {"role": "assistant", "content": _MARK.format(0)}
+        call = {**said, "content": "", "call": json.dumps({"name": _NAME, "arguments": {_PARAMETER: _VALUE}})}
         shown = self.render([asked, call], opens=False)
-        before, _, after = self.render([asked, {"role": "assistant", "content": _MARK.format(0)}], opens=False).partition(_MARK.format(0))
+        before, _, after = self.render([asked, said], opens=False).partition(said["content"])
         form = shown.removeprefix(before).removesuffix(after)
         declared = self.render([{**asked, "tools": json.dumps([{"type": "function", "function": {"name": _NAME, "parameters": {}}}])}])
         whole = shown.startswith(before) and shown.endswith(after) and all(form.count(mark) == 1 for mark in (_NAME, _PARAMETER, _VALUE))
@@ -229,17 +224,12 @@ class ChatRenderer:
         return ids
 
     def render(self, messages: Sequence[Message], opens: bool = True) -> str:
-        """Render messages with the template and, if it `opens` one, the beginning of the policy's next turn.
-
-        Raises:
-            ModelError: the template refuses a role.
-        """
-        plain: list[dict[str, Any]] = [{"role": message["role"], "content": message["content"]} for message in messages]
+        """Render messages, and the beginning of the policy's next turn if it `opens` one; a `ModelError` where a role is refused."""
+        plain: list[dict[str, Any]] = [{name: m[name] for name in ("role", "content")} for m in messages]
         for message, given in zip(messages, plain, strict=True):
-            if call := message.get("call"):
-                given["tool_calls"] = [{"type": "function", "id": "call00000", "function": json.loads(call)}]
-        tools = messages[0].get("tools") if messages else None
-        declared = {"tools": json.loads(tools)} if tools else {}
+            if "call" in message:
+                given["tool_calls"] = [{"type": "function", "id": "call00000", "function": json.loads(message["call"])}]
+        declared = {"tools": json.loads(messages[0]["tools"])} if messages and messages[0].get("tools") else {}
         try:
             text: str = self.tokenizer.apply_chat_template(plain, tokenize=False, add_generation_prompt=opens, **declared)
         except (TemplateError, TypeError, ValueError, LookupError) as error:
@@ -270,11 +260,6 @@ class ChatRenderer:
         added = {token.content: i for i, token in self.tokenizer.added_tokens_decoder.items()}
         closing = max((token for token in added if before.startswith(token)), key=len, default="")
         return added.get(closing, self.tokenizer.eos_token_id), (before.removeprefix(closing), after)
-
-
-def longest_prompt(prompts: Iterable[Sequence[Message]], renderer: ChatRenderer) -> int:
-    """Count the tokens of the longest opening; 0 where there is none."""
-    return max((len(renderer.encode_prompt(prompt)) for prompt in prompts), default=0)
 
 
 def require_context(model: Any, tokens: int, what: str, remedy: str) -> None:

@@ -165,8 +165,3 @@ def with_task_reward(environment: Played) -> Played:
     """Return an environment with the real reward, where the configured reward is a control."""
     setting = environment.reward_kind
     return environment.changed({setting: "task"}) if setting else environment
-
-
-def through(renderer: ChatRenderer, message: Message) -> str:
-    """Send a message of the policy through a model's tokenizer and back."""
-    return renderer.decode([*renderer.message_ids(message), renderer.end_id])

@@ -4,12 +4,12 @@ An example is a whole demonstrated episode as chat messages: question, call, too
 format of an episode is then judged by what it can do, not by what it was not told.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice, takewhile
 
 from slmsearch.corpus.questions import Question
 from slmsearch.environments.environment import Environment
-from slmsearch.episodes.chat_renderer import longest_prompt, require_context
+from slmsearch.episodes.chat_renderer import ChatRenderer, require_context
 from slmsearch.episodes.demonstration import Demonstration
 from slmsearch.episodes.sampler import Message, SampledTurn, Sampler, Sampling
 from slmsearch.errors import ConfigError
@@ -96,3 +96,8 @@ def _as_messages(demonstration: Demonstration, environment: Environment) -> list
         if result:
             messages.append({"role": environment.config.searcher.tool_role, "content": result})
     return messages
+
+
+def longest_prompt(prompts: Iterable[Sequence[Message]], renderer: ChatRenderer) -> int:
+    """Count the tokens of the longest opening; 0 where there is none."""
+    return max((len(renderer.encode_prompt(prompt)) for prompt in prompts), default=0)

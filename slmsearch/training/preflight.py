@@ -21,13 +21,14 @@ from slmsearch.corpus.questions import Question
 from slmsearch.corpus.store import load_questions
 from slmsearch.environments.environment import Environment
 from slmsearch.environments.registry import environment_of, open_environment
-from slmsearch.episodes.chat_renderer import ChatRenderer, longest_prompt
+from slmsearch.episodes.chat_renderer import ChatRenderer
 from slmsearch.episodes.episode import Episode, StopReason
 from slmsearch.episodes.playable import Check
 from slmsearch.episodes.rows import EpisodeRow
 from slmsearch.episodes.sampler import Sampler, Sampling
 from slmsearch.episodes.teaching import select_questions
 from slmsearch.errors import JudgeError, PreflightError
+from slmsearch.evaluate.worked_examples import longest_prompt
 from slmsearch.judge import Judge
 from slmsearch.judge.qualify import REMEDY, read_state
 from slmsearch.models.load import load_tokenizer

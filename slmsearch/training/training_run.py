@@ -24,8 +24,9 @@ from slmsearch.corpus.questions import Question
 from slmsearch.corpus.store import load_questions
 from slmsearch.environments.environment import Environment
 from slmsearch.environments.registry import open_environment
-from slmsearch.episodes.chat_renderer import ChatRenderer, longest_prompt, require_context
+from slmsearch.episodes.chat_renderer import ChatRenderer, require_context
 from slmsearch.errors import ConfigError, TrainingError
+from slmsearch.evaluate.worked_examples import longest_prompt
 from slmsearch.judge.qualify import require_qualified
 from slmsearch.models.known import split_commit
 from slmsearch.models.load import load_adapter, load_model, load_tokenizer

@@ -1,12 +1,13 @@
 """Commands that measure: `slmsearch bench ...`."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from flows.cli.session import Session, cli, command
+from flows.cli.session import Session, cli, command, option
 from slmsearch.artifacts.files import replace_json
 from slmsearch.errors import ConfigError
 
@@ -37,26 +38,43 @@ def rollout(session: Session, shapes: tuple[str, ...], runs: int, device: str) -
     Also times one static batch of the same tokens, without tools and turns, as a limit; writes rollout.json. On a GPU it also measures TRL
     with vLLM, where that is installed, and how busy each side kept the card. Exit code 3 with `--device cuda` if there is no GPU.
     """
-    from flows.runtime.fetching import require_policy
-    from flows.runtime.settings import load_config, preset_files
     from slmsearch.extensions.bench.gpu import require_card
-    from slmsearch.extensions.bench.real import real_shape
     from slmsearch.extensions.bench.rollout import run_rollout
-    from slmsearch.models.known import path_of
 
     if device == "cuda":
         require_card("nothing to measure; leave --device away to measure on the CPU")
-    config = session.config
+    make_real = partial(_make_real, session)
+    _finish(session, "rollout", run_rollout(session.config, make_real, shapes or ("demo", "long", "real"), runs, session.say, device))
 
-    def make_real() -> "BenchShape":
-        preset = load_config([preset_files()["squad"]], environment={})
-        model = path_of(preset.policy.model, config.paths.data_dir)
-        own = {"corpus.pages": config.corpus.pages, "corpus.questions": config.corpus.questions, "policy.model": model}
-        real = preset.model_copy(update={"paths": config.paths}).changed(own)
-        require_policy(real.policy, real.paths)
-        return real_shape(real, session.say)
 
-    _finish(session, "rollout", run_rollout(config, make_real, shapes or ("demo", "long", "real"), runs, session.say, device))
+@command(bench, "decode")
+@option("--shape", choices=["real", "demo"], default="real", help="SmolLM2 on Wikipedia's leads, or the demo's own.")
+@click.option("--runs", type=click.IntRange(min=1), default=5, show_default=True, help="Measured runs of each engine.")
+def decode(session: Session, shape: str, runs: int) -> None:
+    """Time greedy episodes with torch, llama.cpp and vLLM.
+
+    Engines that are not installed are left out. Also times a decoding pass beside a copy of the model's weights; writes decode.json.
+    """
+    from slmsearch.extensions.bench.decode import run_decode
+    from slmsearch.extensions.bench.shapes import demo_shape
+
+    session.override(policy__device="cpu")
+    made = _make_real(session) if shape == "real" else demo_shape(session.config)
+    _finish(session, "decode", run_decode(made, runs, session.say))
+
+
+def _make_real(session: Session) -> "BenchShape":
+    from flows.runtime.fetching import require_policy
+    from flows.runtime.settings import load_config, preset_files
+    from slmsearch.extensions.bench.real import real_shape
+    from slmsearch.models.known import path_of
+
+    config, preset = session.config, load_config([preset_files()["squad"]], environment={})
+    model = path_of(preset.policy.model, config.paths.data_dir)
+    own = {"corpus.pages": config.corpus.pages, "corpus.questions": config.corpus.questions, "policy.model": model}
+    real = preset.model_copy(update={"paths": config.paths}).changed(own)
+    require_policy(real.policy, real.paths)
+    return real_shape(real, session.say)
 
 
 @command(bench, "sft")

@@ -14,7 +14,7 @@ from slmsearch.corpus.data_report import DataReport
 from slmsearch.corpus.questions import Question
 from slmsearch.corpus.sources import read_rows
 from slmsearch.corpus.store import load_questions
-from slmsearch.environments.environment import Environment
+from slmsearch.environments.environment import Environment, through
 from slmsearch.environments.planner.plan import DIRECT, MAX_QUESTION_CHARS, Plan, Subproblem, parse_plan, render_plan
 from slmsearch.environments.planner.plan_demonstrations import TINY_PLANNER, make_plan_demonstrations
 from slmsearch.environments.planner.plan_prompt import COMBINE, DIRECT_SOLUTION, PLAN_PROMPT_VERSION, SUBPROBLEM, Task, make_plan_prompt
@@ -28,7 +28,7 @@ from slmsearch.episodes.controls import Controls
 from slmsearch.episodes.demonstration import Demonstration
 from slmsearch.episodes.episode import Episode, StopReason
 from slmsearch.episodes.grade import judge_episodes
-from slmsearch.episodes.playable import Check, Limits, through
+from slmsearch.episodes.playable import Check, Limits
 from slmsearch.episodes.rows import EpisodeRow, make_row
 from slmsearch.episodes.sampler import Message, Sampler, Sampling
 from slmsearch.episodes.scripted import ScriptedSampler

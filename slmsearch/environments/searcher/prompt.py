@@ -7,7 +7,6 @@ import json
 
 from slmsearch.config import LimitsConfig, ProgramLimits, SearcherConfig
 from slmsearch.corpus.questions import UNKNOWN_ANSWER
-from slmsearch.environments.searcher.parsing import parse_turn
 from slmsearch.environments.searcher.tools import READ, SEARCH, VIEW
 from slmsearch.episodes.sampler import Message
 
@@ -56,44 +55,17 @@ NATIVE_PROMPT = f"""You answer questions from a corpus of pages that you search 
 Read before you answer; some questions need facts from two pages. Answer with the bare fact alone, as short as the text gives it.
 If the pages do not hold the answer, answer: {UNKNOWN_ANSWER}"""
 """System message where the chat template declares the tools."""
-PARAMETERS = {SEARCH: "query", VIEW: "page_id", READ: "section_id"}
-"""Name of each tool's one parameter in a declaration."""
-
-
-def declare_tools(shows: str) -> str:
-    """Write the declarations of the tools as chat templates take them, as JSON.
-
-    Args:
-        shows: see `SearcherConfig.shows`.
-    """
-    told = {
-        SEARCH: "Find pages; gives page_id and title of the best ones.",
-        VIEW: "List the sections of a page; gives section_id and heading.",
-        READ: "Read the text of a section.",
-    }
-    if shows == "text":
-        told[SEARCH] = "Find sections; gives the best ones with their section_id and text, and lists further pages."
-    schemas = [
-        {
-            "type": "function",
-            "function": {
-                "name": name,
-                "description": told[name],
-                "parameters": {"type": "object", "properties": {parameter: {"type": "string"}}, "required": [parameter]},
-            },
-        }
-        for name, parameter in PARAMETERS.items()
-    ]
-    return json.dumps(schemas)
-
-
-def write_native(text: str) -> Message:
-    """Return a message of the policy, written with tags, as its chat template gets it; a quotation keeps its tag."""
-    parsed = parse_turn(text)
-    if parsed.call is not None:
-        arguments = {PARAMETERS.get(parsed.call.name, "query"): parsed.call.argument}
-        return {"role": "assistant", "content": "", "call": json.dumps({"name": parsed.call.name, "arguments": arguments})}
-    return {"role": "assistant", "content": text if parsed.answer is None else parsed.answer}
+TOOLS = {
+    SEARCH: ("query", "Search the pages; gives the best ones with their ids."),
+    VIEW: ("page_id", "List the sections of a page; gives section_id and heading."),
+    READ: ("section_id", "Read the text of a section."),
+}
+"""Parameter and description of each tool as a chat template declares it."""
+_FUNCTIONS = [
+    {"name": name, "description": text, "parameters": {"type": "object", "properties": {key: {"type": "string"}}, "required": [key]}}
+    for name, (key, text) in TOOLS.items()
+]
+DECLARED = json.dumps([{"type": "function", "function": function} for function in _FUNCTIONS])
 
 
 def make_prompt(question: str, config: SearcherConfig, shown: str = "") -> list[Message]:
@@ -106,7 +78,7 @@ def make_prompt(question: str, config: SearcherConfig, shown: str = "") -> list[
         system = AT_ONCE.get(config.reads, system)
     user: Message = {"role": "user", "content": f"{shown}\n\n{question}" if shown else question}
     first, *others = [{"role": "system", "content": system}, user] if system else [user]
-    return [{**first, "tools": declare_tools(config.shows)} if native else first, *others]
+    return [{**first, "tools": DECLARED} if native else first, *others]
 
 
 def describe_searcher(config: SearcherConfig, limits: LimitsConfig) -> dict[str, object]:

@@ -1,5 +1,6 @@
 """The searcher: it answers questions from a corpus that it searches with tools."""
 
+import json
 import random
 import re
 from collections import Counter
@@ -18,13 +19,13 @@ from slmsearch.corpus.documents.skipped import Skipped
 from slmsearch.corpus.questions import Question
 from slmsearch.corpus.sources import source_parts
 from slmsearch.corpus.store import build_corpus
-from slmsearch.environments.environment import Environment
+from slmsearch.environments.environment import Environment, through
 from slmsearch.environments.searcher.baselines import RetrieveThenAnswer
 from slmsearch.environments.searcher.demonstrations import TINY_SEARCHER, demonstrate_by_gold, demonstrate_narrowly, make_demonstrations
 from slmsearch.environments.searcher.failure_modes import measure_episode
 from slmsearch.environments.searcher.indexed_corpus import name_index, open_indexed_corpus
 from slmsearch.environments.searcher.parsing import parse_turn, render_answer, render_call
-from slmsearch.environments.searcher.prompt import PROMPT_VERSION, describe_searcher, make_prompt, write_native
+from slmsearch.environments.searcher.prompt import PROMPT_VERSION, TOOLS, describe_searcher, make_prompt
 from slmsearch.environments.searcher.random_turns import random_turn
 from slmsearch.environments.searcher.reward import score_episode
 from slmsearch.environments.searcher.rollout import Watch, play_episodes
@@ -36,7 +37,7 @@ from slmsearch.episodes.data_source import DataSource
 from slmsearch.episodes.demonstration import Demonstration
 from slmsearch.episodes.episode import Episode, ToolCall, ToolResult
 from slmsearch.episodes.grade import Score, judging_ahead
-from slmsearch.episodes.playable import Check, Limits, through
+from slmsearch.episodes.playable import Check, Limits
 from slmsearch.episodes.reward import Reward
 from slmsearch.episodes.rows import EpisodeRow, Measures
 from slmsearch.episodes.sampler import Message, Sampler, Sampling
@@ -236,7 +237,14 @@ class SearcherEnvironment(Environment):
         return make_prompt(question, self.config.searcher)
 
     def message(self, text: str) -> Message:
-        return write_native(text) if self.config.searcher.format == "native" else super().message(text)
+        if self.config.searcher.format == "tags":
+            return super().message(text)
+        parsed = parse_turn(text)
+        if parsed.call is None:
+            return super().message(text if parsed.answer is None else parsed.answer)  # a quotation keeps its tag
+        parameter, _ = TOOLS.get(parsed.call.name, TOOLS[SEARCH])
+        call = json.dumps({"name": parsed.call.name, "arguments": {parameter: parsed.call.argument}})
+        return {"role": "assistant", "content": "", "call": call}
 
     def key_parts(self, index_key: str) -> Mapping[str, object]:
         config = self.config

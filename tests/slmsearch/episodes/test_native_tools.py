@@ -1,5 +1,6 @@
 """Tools in the form of the model's own chat template: declared there, called as it writes calls, token for token."""
 
+from copy import copy
 from importlib.resources import files
 from typing import Any
 
@@ -12,7 +13,7 @@ from slmsearch.corpus.library import Library
 from slmsearch.corpus.world import generate_world
 from slmsearch.environments.searcher.demonstrations import TitleIndex
 from slmsearch.environments.searcher.parsing import parse_turn, render_answer, render_call
-from slmsearch.environments.searcher.prompt import PARAMETERS, make_prompt
+from slmsearch.environments.searcher.prompt import TOOLS, make_prompt
 from slmsearch.environments.searcher.rollout import play_episodes
 from slmsearch.environments.searcher.searcher_environment import SearcherEnvironment, check_template, check_tool_calls
 from slmsearch.environments.searcher.tools import Toolbox
@@ -45,7 +46,7 @@ def test_the_prompt_is_the_templates_own(name: str, real_tokenizers: dict[str, A
     tokenizer = real_tokenizers[name]
     renderer, opening = ChatRenderer(tokenizer), environment.opening("Who built Harrow Mill?")
     text = tokenizer.decode(renderer.encode_prompt(opening))
-    assert all(f'"name": "{tool}"' in text for tool in PARAMETERS) and "<tool>" not in text
+    assert all(f'"name": "{tool}"' in text for tool in TOOLS) and "<tool>" not in text
     call = environment.message('<tool>search_pages("Harrow \\"Mill\\"")</tool>')
     assert check_template(renderer, opening, call).passed
     assert check_tool_calls(renderer, environment.message).passed
@@ -58,9 +59,8 @@ def test_the_prompt_is_the_templates_own(name: str, real_tokenizers: dict[str, A
 def test_a_template_writes_calls_that_are_read_or_the_preflight_says_so(
     template: str, real_tokenizers: dict[str, Any], environment: SearcherEnvironment
 ) -> None:
-    from tests.zoo.tokenizers import load_qwen
-
-    tokenizer = load_qwen(template)
+    tokenizer = copy(real_tokenizers["qwen2.5"])
+    tokenizer.chat_template = files("trl").joinpath("chat_templates", template).read_text(encoding="utf-8")
     try:
         renderer = ChatRenderer(tokenizer)
         renderer.encode_prompt(environment.opening("Who?"))
@@ -80,7 +80,7 @@ def test_a_template_without_tools_is_refused(name: str, real_tokenizers: dict[st
 
 
 @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.sampled_from(KNOWING), st.sampled_from(sorted(PARAMETERS)), TEXT)
+@given(st.sampled_from(KNOWING), st.sampled_from(sorted(TOOLS)), TEXT)
 def test_any_argument_and_any_answer_come_back(
     real_tokenizers: dict[str, Any], environment: SearcherEnvironment, name: str, tool: str, text: str
 ) -> None:
@@ -134,6 +134,6 @@ def test_a_server_and_programs_are_refused() -> None:
     sampler = OpenAISampler("m", "http://127.0.0.1:9/v1")
     with pytest.raises(ConfigError, match=r"searcher\.format native is for models that are loaded here"):
         sampler.open([make_prompt("Who?", NATIVE.searcher)], Sampling())
-    with pytest.raises(ValueError, match="a chat template has no form for programs"):
+    with pytest.raises(ValueError, match="programs need ids and titles from a search, and tags"):
         SearcherConfig(format="native", programs=True)
     assert "tools" not in make_prompt("Who?", SearcherConfig(format="native", reads="nothing"))[0], "where no tool can be called"

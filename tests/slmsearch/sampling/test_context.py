@@ -3,9 +3,10 @@
 import pytest
 from transformers import set_seed
 
-from slmsearch.episodes.chat_renderer import ChatRenderer, longest_prompt
+from slmsearch.episodes.chat_renderer import ChatRenderer
 from slmsearch.episodes.sampler import Sampling
 from slmsearch.errors import ModelError
+from slmsearch.evaluate.worked_examples import longest_prompt
 from slmsearch.sampling.torch_sampler import TorchSampler
 from slmsearch.training.bootstrap import build_tokenizer, make_model
 

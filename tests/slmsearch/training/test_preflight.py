@@ -13,10 +13,11 @@ from slmsearch.corpus.pages import Page
 from slmsearch.environments.searcher.parsing import ParsedTurn
 from slmsearch.environments.searcher.searcher_environment import SearcherEnvironment
 from slmsearch.environments.searcher.tools import Toolbox
-from slmsearch.episodes.chat_renderer import ChatRenderer, longest_prompt
+from slmsearch.episodes.chat_renderer import ChatRenderer
 from slmsearch.episodes.episode import Episode
 from slmsearch.episodes.playable import Check
 from slmsearch.errors import PreflightError
+from slmsearch.evaluate.worked_examples import longest_prompt
 from slmsearch.judge.cache import FILE, VerdictCache
 from slmsearch.judge.llm import make_judge
 from slmsearch.models.load import load_tokenizer
@@ -35,7 +36,7 @@ def changed(job, **sections):
 
 def wrong_parser(job, monkeypatch):
     for module in ("slmsearch.environments.searcher.searcher_environment", "slmsearch.environments.searcher.rollout"):
-        monkeypatch.setattr(f"{module}.parse_turn", lambda text: ParsedTurn())
+        monkeypatch.setattr(f"{module}.parse_turn", lambda text, **more: ParsedTurn())
     return job
 
 

@@ -95,6 +95,13 @@ def test_any_schema_is_taken_or_refused(schema: dict[str, Any]) -> None:
     assert written is not None and Draft202012Validator(schema).is_valid(json.loads(written))
 
 
+@pytest.mark.parametrize("part", [{"$ref": "answer"}, {"pattern": "a"}, {"unevaluatedProperties": False}])
+@pytest.mark.parametrize("around", ["if", "not"])
+def test_what_is_not_checked_is_refused_where_it_would_turn_into_its_opposite(around: str, part: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="pattern and unevaluated properties are not supported"):
+        JsonAnswers({"properties": {"answer": {around: part}}})
+
+
 def nested(levels: int) -> dict[str, Any]:
     deep: dict[str, Any] = {}
     for _ in range(levels):

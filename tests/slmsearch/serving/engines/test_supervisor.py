@@ -136,7 +136,7 @@ def test_a_server_that_never_answers_is_stopped(
     programs("llama-server", "openai_server.py")
     monkeypatch.setenv("FAKE_MODE", "silent")
     message = failure(request_, tmp_path / "serve", start_s=0.5)
-    assert f"did not answer at http://127.0.0.1:{request_.port}/v1/models within 0.5 s" in message
+    assert f"did not answer at http://127.0.0.1:{request_.port}/health within 0.5 s" in message
     assert "--start-timeout" in message
     state = read_state(tmp_path / "serve", "policy")
     assert state is not None and not runs(state.server)
@@ -174,7 +174,7 @@ def test_a_missing_program_gives_the_install_command(request_: ServeRequest, tmp
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr("slmsearch.serving.engines.llamacpp.find_spec", lambda name: None)
     message = failure(request_, tmp_path / "serve")
-    assert message.startswith("llama.cpp is not installed: brew install llama.cpp")
+    assert message.startswith("llama.cpp is not installed: pip install -e '.[llamacpp]', or brew install llama.cpp")
     assert "pip install -e '.[llamacpp]'" in message
 
 
