@@ -67,7 +67,7 @@ def check_parity(config: RunConfig, policy: PolicyConfig, exported: Exported, qu
     digest = environment_of(config).data(config).build(config.paths.corpora)
     splits = load_questions(config.paths.corpora, digest)
     split = CHOOSE_BY if splits.get(CHOOSE_BY) else config.evaluate.split
-    config = config.changed({"evaluate.split": split, "evaluate.limit": questions, "evaluate.samples": 1})
+    config = config.changed({"evaluate.split": split, "evaluate.limit": questions, "evaluate.samples": 1, "judge.kind": "exact"})
     asked = select_questions(splits, config.evaluate)
     opened = open_environment(config, digest)
 
@@ -93,17 +93,28 @@ def render_parity(parity: Parity) -> list[str]:
     ]
 
 
+def find_ollama() -> str:
+    """Return the path of Ollama's program.
+
+    Raises:
+        ServiceError: it is not installed.
+    """
+    program = shutil.which("ollama")
+    if program is None:
+        raise ServiceError("Ollama is not installed; leave --ollama out and run `ollama create` with the Modelfile later")
+    return program
+
+
 def create_model(directory: Path) -> None:
     """Make an exported directory a model of Ollama, by the directory's name.
 
     Raises:
         ServiceError: Ollama is not installed, does not run, or refuses the file.
     """
-    program = shutil.which("ollama")
-    if program is None:
-        raise ServiceError(f"Ollama is not installed; {directory} is written: `ollama create {directory.name} -f {MODELFILE}` there later")
-    done = subprocess.run(
-        [program, "create", directory.name, "-f", MODELFILE], cwd=directory, capture_output=True, text=True, timeout=OLLAMA_TIMEOUT_S
-    )
+    command = [find_ollama(), "create", directory.name, "-f", MODELFILE]
+    try:
+        done = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=OLLAMA_TIMEOUT_S)
+    except subprocess.TimeoutExpired as error:
+        raise ServiceError(f"Ollama did not take {directory} within {OLLAMA_TIMEOUT_S:g} s; see the log of `ollama serve`") from error
     if done.returncode:
         raise ServiceError(f"Ollama did not take {directory}: {cause_of(done.stderr)}; does `ollama serve` run?")

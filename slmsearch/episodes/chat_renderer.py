@@ -173,7 +173,7 @@ class ChatRenderer:
         if before.endswith(("'", '"')):  # a string of JSON, or of Python
             value = json.dumps(value, ensure_ascii=False)[1:-1]
             value = value if before.endswith('"') else value.replace('\\"', '"').replace("'", "\\'")
-        return self.content_ids(f"{before}{value}{after}")
+        return self._encode(f"{before}{value}{after}", split_special_tokens=any(marker in value for marker in self._markers))
 
     @cached_property
     def _call_form(self) -> str:

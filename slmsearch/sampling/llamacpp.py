@@ -1,6 +1,6 @@
 """llama.cpp as an engine: it plays a GGUF in a child process, by token ids.
 
-The child runs llama.cpp's own server (package `xllamacpp`, extra `llamacpp`), on loopback and for itself alone. What a turn is depends a
+The child runs llama.cpp's own server (package `xllamacpp`, extra `llamacpp`), on loopback. What a turn is depends a
 little on the turns that are written beside it, because llama.cpp multiplies batches of different sizes in different ways.
 """
 
@@ -22,8 +22,8 @@ CONTEXT = 4096
 """Largest number of tokens of an episode; fewer if the model has learnt fewer."""
 TIMEOUT_S = 600.0
 """Time limit for one turn, in seconds."""
-WHOLE = {"top_k": 0, "top_p": 1.0, "min_p": 0.0, "typical_p": 1.0, "repeat_penalty": 1.0}
-"""Sampling from the model's own distribution."""
+WHOLE = {"samplers": ["temperature"], "mirostat": 0}
+"""Sampling from the model's own distribution, whatever the file asks for."""
 
 
 def require_llamacpp() -> None:
@@ -128,7 +128,10 @@ def write_turns(path: str, cpu: bool, bodies: Sequence[dict[str, Any]]) -> list[
     with httpx.Client(base_url=find_address(path, cpu), timeout=TIMEOUT_S, trust_env=False) as client, ThreadPoolExecutor(SLOTS) as pool:
 
         def write(body: dict[str, Any]) -> list[int]:
-            reply = client.post("/completion", json=body)
+            try:
+                reply = client.post("/completion", json=body)
+            except httpx.HTTPError as error:
+                raise ServiceError(f"llama.cpp did not write a turn: {cause_of(error)}") from error
             if reply.status_code != 200:
                 raise ServiceError(f"llama.cpp refused a turn: {cause_of(reply.text)}")
             return list(reply.json()["tokens"])

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from jinja2 import TemplateError
+
 from slmsearch.artifacts.directories import replaced_directory
 from slmsearch.config import PolicyConfig
 from slmsearch.episodes.chat_renderer import ChatRenderer
@@ -19,6 +21,8 @@ from slmsearch.models.load import load_model
 
 SERVED: Quantisation = "q8_0"
 """Type of the weights that a served policy has in llama.cpp: half the bytes to read for each token."""
+EXPORT_VERSION = 1
+"""Part of the name of files that are made once; raise it when the same model gives another file."""
 MODELFILE, README = "Modelfile", "README.md"
 CONTEXT = 4096
 """Tokens of a conversation in Ollama, whose own default cuts an episode off; fewer if the model has learnt fewer."""
@@ -90,7 +94,8 @@ def policy_of_llamacpp(policy: PolicyConfig, folder: Path) -> PolicyConfig:
     """
     if is_gguf(policy.model) or policy.base_url:
         return policy
-    key = content_key(model=model_hash(policy.model), adapter=policy.adapter and model_hash(policy.adapter), kind=SERVED)
+    adapter, told = policy.adapter and model_hash(policy.adapter), policy.chat_template_kwargs
+    key = content_key(model=model_hash(policy.model), adapter=adapter, kind=SERVED, template=told, version=EXPORT_VERSION)
     file = folder / key / f"{key}-{SERVED}.gguf"
     if not file.is_file():
         export_gguf(policy, file.parent, SERVED, Interface("", "", ()))
@@ -108,11 +113,18 @@ def make_modelfile(file: str, tokenizer: Any, system: str, ends: Sequence[str], 
         context: tokens of a conversation.
     """
     lines = [f"FROM ./{file}"]
-    lines += [f"PARAMETER temperature 0\nPARAMETER num_ctx {context}", *(f"PARAMETER stop {json.dumps(end)}" for end in ends)]
+    lines += [
+        f"PARAMETER temperature 0\nPARAMETER repeat_penalty 1\nPARAMETER num_ctx {context}",
+        *(f"PARAMETER stop {json.dumps(end, ensure_ascii=False)}" for end in ends),
+    ]
     if system:
-        lines.append(f'SYSTEM """{system}"""')
-    messages = [{"role": "system", "content": "a"}, {"role": "user", "content": "b"}]
-    shown = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        quoted = system.replace('"""', "'''")
+        lines.append(f'SYSTEM """{quoted}{" " * quoted.endswith(chr(34))}"""')
+    messages = [{"role": role, "content": role} for role in ("system", "user", "assistant", "tool")]
+    try:
+        shown = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    except TemplateError:
+        shown = ""
     if shown == "".join(_CHATML.format(m["role"], m["content"]) for m in messages) + "<|im_start|>assistant\n":
         lines.append(_CHATML_FOR_OLLAMA)
     return "\n".join(lines) + "\n"

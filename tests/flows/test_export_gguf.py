@@ -78,7 +78,9 @@ def test_what_cannot_be_taken_away_is_said_in_one_line_and_loses_nothing(
     assert code == 3 and "cannot be written ([Errno 28] No space left on device); what stood there is as it was" in err.splitlines()[-1]
     assert [path.name for path in tmp_path.iterdir() if "away" in path.name] == ["away"] and (out / "mine").is_dir()
     code, _, err = slmsearch("export", "gguf", "tiny-searcher", "--to", out, "--questions", 0, "--ollama", *small)
-    assert code == 3 and "Ollama is not installed" in err.splitlines()[-1] and (out / "Modelfile").is_file()
+    assert code == 3 and "Ollama is not installed" in err.splitlines()[-1] and (out / "mine").is_dir(), "before anything is written"
+    code, told, err = slmsearch("export", "gguf", "tiny-searcher", "--to", out, "--questions", 0, *small)
+    assert code == 0 and "send it token ids" in told and (out / "Modelfile").is_file()
 
 
 def test_ollamas_refusal_is_passed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,7 +97,9 @@ def test_ollamas_refusal_is_passed_on(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_a_modelfile_has_the_template_of_chatml_only() -> None:
     text = export_gguf.make_modelfile("m.gguf", load_smollm2(), 'Search "it".', ["<|im_end|>"], 2048)
-    assert text.startswith('FROM ./m.gguf\nPARAMETER temperature 0\nPARAMETER num_ctx 2048\nPARAMETER stop "<|im_end|>"\n')
+    assert text.startswith(
+        'FROM ./m.gguf\nPARAMETER temperature 0\nPARAMETER repeat_penalty 1\nPARAMETER num_ctx 2048\nPARAMETER stop "<|im_end|>"\n'
+    )
     assert 'SYSTEM """Search "it"."""' in text and "<|im_start|>{{ .Role }}\n{{ .Content }}<|im_end|>" in text
 
 

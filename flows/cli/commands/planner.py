@@ -102,13 +102,20 @@ def export_gguf(session: Session, policy: str, out: Path, kind: "Quantisation", 
     torch and llama.cpp (extra llamacpp) play the same validation questions
     of the configured corpus. Exit code 1 if llama.cpp is worse, and not by chance.
     """
-    from flows.ops.gguf import check_parity, create_model, export_policy, render_parity
+    from flows.ops.gguf import check_parity, create_model, export_policy, find_ollama, render_parity
+    from slmsearch.sampling.llamacpp import require_llamacpp
 
+    if questions:
+        require_llamacpp()  # before the work of an export
+    if ollama:
+        find_ollama()
     settings, exported = export_policy(session.config, policy, out, kind)
     parity = check_parity(session.config, settings, exported, questions, session.say) if questions else None
     if ollama:
         create_model(out)
     lines = render_parity(parity) if parity else ["not checked: --questions 0"]
+    if not exported.same_tokens:
+        lines.append("send it token ids: llama.cpp divides text into other tokens than the model has learnt")
     result = {"file": str(exported.file), "same_tokens": exported.same_tokens, "parity": asdict(parity) if parity else None}
     session.finish(result, "\n".join([*lines, str(exported.file)]), negative=parity is not None and parity.is_worse)
 

@@ -37,7 +37,7 @@ def main(arguments: Sequence[str]) -> None:
     try:
         server = xllamacpp.Server(settings)
     except Exception as error:
-        print(f"failed to load model: {error}", file=sys.stderr, flush=True)
+        print(f"could not start: {error}", file=sys.stderr, flush=True)
         os._exit(1)
     print(f"listening on {server.listening_address}", flush=True)
     threading.Event().wait()
