@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from slmsearch.errors import ModelError, ServiceError
+from slmsearch.errors import ContextError, ModelError, ServiceError
 from slmsearch.foreign import cause_of
 from slmsearch.processes.call import Child
 from slmsearch.sampling.engine_sampler import Completion, CompletionRequest
@@ -54,12 +54,12 @@ class LlamaCppEngine:
         self._child = Child()
         weakref.finalize(self, self._child.stop)
         self._place = (str(Path(path).absolute()), cpu)
-        self._child.call(find_address, *self._place)
+        _, self._context = self._child.call(open_server, *self._place)
 
     @property
     def address(self) -> str:
         """Return the address of its server, on loopback; a child that has died is started again."""
-        return self._child.call(find_address, *self._place)
+        return self._child.call(open_server, *self._place)[0]
 
     @property
     def pid(self) -> int | None:
@@ -71,7 +71,14 @@ class LlamaCppEngine:
 
         Raises:
             ServiceError: the child has died meanwhile, or llama.cpp refuses a turn; the next call begins anew.
+            ContextError: a turn of the length that is asked for does not fit into the context.
         """
+        longest = max((len(request.history) + request.max_tokens for request in requests), default=0)
+        if longest > self._context:
+            raise ContextError(
+                f"an episode has {longest} tokens with its next turn, and llama.cpp's context for this model ends at {self._context}: lower"
+                " searcher.max_episode_tokens, or take the model that the file was made of"
+            )
         bodies = [
             {
                 "prompt": list(request.history),
@@ -87,18 +94,20 @@ class LlamaCppEngine:
         return [Completion(tuple(ids), ()) for ids in self._child.call(write_turns, *self._place, bodies)]
 
 
-_servers: list[Any] = []
+_running: list[Any] = []
 """The child's server; it runs as long as the process."""
+_servers: list[tuple[str, int]] = []
+"""Its address and context."""
 
 
-def find_address(path: str, cpu: bool) -> str:
-    """Return the address of the server of this process; start it if it does not run.
+def open_server(path: str, cpu: bool) -> tuple[str, int]:
+    """Return the address of the server of this process, and the tokens of its context; start it if it does not run.
 
     Raises:
         ModelError: llama.cpp does not read the file.
     """
     if _servers:
-        return str(_servers[0].listening_address)
+        return _servers[0]
     import xllamacpp
     from gguf import GGUFReader
 
@@ -108,13 +117,15 @@ def find_address(path: str, cpu: bool) -> str:
     try:
         fields = GGUFReader(path).fields
         learnt = fields[f"{fields['general.architecture'].contents()}.context_length"].contents()
-        settings.n_ctx = SLOTS * min(CONTEXT, int(learnt))
+        context = min(CONTEXT, int(learnt))
+        settings.n_ctx, settings.cache_ram_mib = SLOTS * context, 0  # slots that are taken over are computed again, and fill no memory
         if cpu:
             settings.n_gpu_layers = 0
-        _servers.append(xllamacpp.Server(settings))
+        _running.append(xllamacpp.Server(settings))
     except Exception as error:  # of a binary file any, and llama.cpp raises its own
         raise ModelError(f"llama.cpp cannot load {path}: {cause_of(error)}") from error
-    return str(_servers[-1].listening_address)
+    _servers.append((str(_running[0].listening_address), context))
+    return _servers[0]
 
 
 def write_turns(path: str, cpu: bool, bodies: Sequence[dict[str, Any]]) -> list[list[int]]:
@@ -125,7 +136,7 @@ def write_turns(path: str, cpu: bool, bodies: Sequence[dict[str, Any]]) -> list[
     """
     import httpx
 
-    with httpx.Client(base_url=find_address(path, cpu), timeout=TIMEOUT_S, trust_env=False) as client, ThreadPoolExecutor(SLOTS) as pool:
+    with httpx.Client(base_url=open_server(path, cpu)[0], timeout=TIMEOUT_S, trust_env=False) as client, ThreadPoolExecutor(SLOTS) as pool:
 
         def write(body: dict[str, Any]) -> list[int]:
             try:

@@ -66,10 +66,14 @@ def export_gguf(policy: PolicyConfig, out: Path, kind: Quantisation, interface: 
         interface: for its README and its Modelfile.
 
     Raises:
-        ModelError: the model cannot be loaded, merged or written, or the disk is full.
+        ModelError: the model cannot be loaded, merged or written, the directory holds it, or the disk is full.
     """
     if policy.base_url or is_gguf(policy.model):
         raise ModelError(f"{policy.model} is no model of transformers, so no GGUF can be made of it: name a model or an adapter")
+    out = out.resolve()
+    for own in filter(None, (policy.model, policy.adapter)):
+        if Path(own).resolve().is_relative_to(out):
+            raise ModelError(f"{out} holds {own}, and would be replaced: name another directory")
     model, tokenizer = load_model(policy.model_copy(update={"dtype": "float32", "device": "cpu", "load_in_4bit": False}))
     renderer = ChatRenderer(tokenizer)  # refuses a template that episodes could not be rendered with
     file = f"{out.name}-{kind}.gguf"

@@ -1,6 +1,7 @@
 """`slmsearch export gguf`, and answers of llama.cpp, on the commands' own ways: the real one, with the shipped tiny model."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from gguf import GGUFReader
 from flows.ops import gguf
 from slmsearch.corpus.store import load_questions
 from slmsearch.errors import ServiceError
+from slmsearch.models.known import shipped_models
 from slmsearch.training import export_gguf
 from tests.zoo.tokenizers import load_smollm2
 
@@ -68,6 +70,11 @@ def test_what_cannot_be_taken_away_is_said_in_one_line_and_loses_nothing(
         code, _, err = slmsearch("export", "gguf", policy, "--to", out, "--questions", 0, *more, *small)
         assert code in (2, 3) and words in err.splitlines()[-1], err
         assert (out / "mine").is_dir()
+
+    copied = shutil.copytree(shipped_models() / "tiny-searcher", tmp_path / "own" / "model")
+    for target in (copied, copied.parent):
+        code, _, err = slmsearch("export", "gguf", copied, "--to", target, "--questions", 0, *small)
+        assert code == 3 and "would be replaced: name another directory" in err.splitlines()[-1] and (copied / "config.json").is_file()
 
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")

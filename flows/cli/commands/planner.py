@@ -39,7 +39,7 @@ def sft(session: Session, out: Path) -> None:
 
 @cli.group()
 def export() -> None:
-    """Copy or merge an adapter, send it to the Hub, or take it away as a GGUF."""
+    """Copy, merge, convert or send a trained adapter."""
 
 
 _adapter = click.option(

@@ -20,7 +20,7 @@ from slmsearch.environments.searcher.demonstrations import TitleIndex
 from slmsearch.environments.searcher.rollout import play_episodes
 from slmsearch.environments.searcher.tools import Toolbox
 from slmsearch.episodes.sampler import Sampling
-from slmsearch.errors import ModelError, ServiceError
+from slmsearch.errors import ContextError, ModelError, ServiceError
 from slmsearch.models.hashes import model_hash
 from slmsearch.models.load import load_model
 from slmsearch.sampling.engine_sampler import CompletionRequest
@@ -102,8 +102,9 @@ def test_what_llama_cpp_cannot_play_is_said_in_one_line(engine: LlamaCppEngine, 
     for path, words in ((broken, "llama.cpp cannot load"), (tmp_path / "none.gguf", "llama.cpp cannot load")):
         with pytest.raises(ModelError, match=words):
             LlamaCppEngine(str(path), cpu=True)
-    with pytest.raises(ServiceError, match=r"llama\.cpp refused a turn: .*exceeds the available context size"):
-        engine.complete([CompletionRequest((5,) * 1100, 4, 1)], 0.0, 1)
+    with pytest.raises(ContextError, match=r"has 1025 tokens with its next turn, and llama\.cpp's context for this model ends at 1024"):
+        engine.complete([CompletionRequest((5,) * 1000, 25, 1)], 0.0, 1)
+    assert len(engine.complete([CompletionRequest((5,) * 1000, 24, 1)], 2.0, 1)[0].ids) <= 24
     with pytest.raises(ModelError, match="takes no adapter: `slmsearch export gguf` merges one"):
         make_sampler(PolicyConfig(model=str(tiny), adapter=str(tmp_path)))
     with pytest.raises(ModelError, match=r"is a GGUF, which llama\.cpp plays and nobody trains"):
