@@ -24,16 +24,9 @@ import xllamacpp
 
 letters, width, inner = "abcdefghijklmnopqrstuvwxyz", 64, 96
 writer = gguf.GGUFWriter(sys.argv[1], "qwen2")
-for add, value in (
-    (writer.add_context_length, 256),
-    (writer.add_embedding_length, width),
-    (writer.add_block_count, 1),
-    (writer.add_feed_forward_length, inner),
-    (writer.add_head_count, 4),
-    (writer.add_head_count_kv, 4),
-    (writer.add_layer_norm_rms_eps, 1e-6),
-):
-    add(value)
+numbers = {"context_length": 256, "embedding_length": width, "block_count": 1, "feed_forward_length": inner, "head_count": 4}
+for name, value in {**numbers, "head_count_kv": 4, "layer_norm_rms_eps": 1e-6}.items():
+    getattr(writer, f"add_{name}")(value)
 writer.add_tokenizer_model("gpt2")
 writer.add_tokenizer_pre("gpt-2")
 writer.add_token_list([*letters, "ab", "<end>"])
@@ -43,15 +36,11 @@ writer.add_eos_token_id(27)
 writer.add_add_bos_token(False)
 draw = np.random.default_rng(2)
 shapes = {
-    "token_embd.weight": (28, width),
-    "output_norm.weight": (width,),
-    "output.weight": (28, width),
-    "blk.0.attn_norm.weight": (width,),
-    "blk.0.ffn_norm.weight": (width,),
+    **{f"{name}.weight": (28, width) for name in ("token_embd", "output")},
+    **{f"{name}.weight": (width,) for name in ("output_norm", "blk.0.attn_norm", "blk.0.ffn_norm")},
     **{f"blk.0.attn_{name}.weight": (width, width) for name in ("q", "k", "v", "output")},
     **{f"blk.0.attn_{name}.bias": (width,) for name in ("q", "k", "v")},
-    "blk.0.ffn_up.weight": (inner, width),
-    "blk.0.ffn_gate.weight": (inner, width),
+    **{f"blk.0.ffn_{name}.weight": (inner, width) for name in ("up", "gate")},
     "blk.0.ffn_down.weight": (width, inner),
 }
 for name, shape in shapes.items():
