@@ -56,7 +56,7 @@ class SearcherConfig(ConfigSection):
     @model_validator(mode="after")
     def _programs_fit(self) -> Self:
         if self.programs and (self.shows == "text" or self.format == "native"):
-            raise ValueError("programs need ids and titles from a search, and tags: set shows to titles, and format to tags")
+            raise ValueError("a program needs format tags, and titles: set shows to titles or sections, or programs to false")
         return self
 
 

@@ -36,7 +36,7 @@ from slmsearch.keys import content_key
 
 R = TypeVar("R")
 
-CACHE_VERSION = 1
+CACHE_VERSION = 2
 """Version of the cache, part of every verdict's key; raise it if the same model and prompt may judge the same question differently."""
 OUTAGES_IN_A_ROW = 4
 """Number of consecutive failures, each after all retries, per slot of `judge.concurrency`. After it the server counts as down or its model

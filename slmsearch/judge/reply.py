@@ -79,7 +79,8 @@ def parse_reply(reply: Reply) -> bool:
         UnparsableReplyError: the reply is anything else; "yes, but ..." is no verdict, nor is a truncated reply.
     """
     said = reply.said
-    verdict = _read(_FENCE.sub("", said).strip(), reply.cut_off) if said and len(said) <= MAX_CHARS else None
+    whole = said.endswith("}") or not reply.cut_off  # what follows a fence is unknown where the reply was cut off
+    verdict = _read(_FENCE.sub("", said).strip(), reply.cut_off) if said and whole and len(said) <= MAX_CHARS else None
     if isinstance(verdict, bool):
         return verdict
     inside = IN_THOUGHTS if reply.thinks and not said else ""

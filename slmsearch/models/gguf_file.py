@@ -87,7 +87,7 @@ def write_gguf(model: Any, tokenizer: Any, out: Path, kind: Quantisation, name: 
 
 
 def _choose_type(kind: Quantisation, place: str, shape: Sequence[int], layers: int) -> str:
-    """Return the type of a tensor; that of `q4_k_m` as llama.cpp chooses it, with six bits where errors weigh most."""
+    """Return the type of a tensor; that of `q4_k_m` nearly as llama.cpp chooses it, with six bits where errors weigh most."""
     if kind == "f32" or len(shape) == 1 or shape[-1] % GROUP:
         return "F32"
     if kind != "q4_k_m":

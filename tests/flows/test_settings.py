@@ -180,7 +180,7 @@ def test_adapters_go_by_their_names_and_the_corpus_beside_by_its_files(tmp_path:
 
 
 def test_programs_need_searches_that_list_pages() -> None:
-    with pytest.raises(ConfigError, match=r"searcher: .*set shows to titles, and format to tags"):
+    with pytest.raises(ConfigError, match=r"searcher: .*set shows to titles or sections, or programs to false"):
         load_config(overrides=["--searcher.programs=true", "--searcher.shows=text"], environment={})
 
 

@@ -134,6 +134,6 @@ def test_a_server_and_programs_are_refused() -> None:
     sampler = OpenAISampler("m", "http://127.0.0.1:9/v1")
     with pytest.raises(ConfigError, match=r"searcher\.format native is for models that are loaded here"):
         sampler.open([make_prompt("Who?", NATIVE.searcher)], Sampling())
-    with pytest.raises(ValueError, match="programs need ids and titles from a search, and tags"):
+    with pytest.raises(ValueError, match="a program needs format tags"):
         SearcherConfig(format="native", programs=True)
     assert "tools" not in make_prompt("Who?", SearcherConfig(format="native", reads="nothing"))[0], "where no tool can be called"
