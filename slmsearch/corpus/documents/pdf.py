@@ -27,6 +27,7 @@ _JUNK_TITLE = re.compile(
     r"|^(book|document|presentation|slide)\W*\d*$|^powerpoint presentation$",
     re.IGNORECASE,
 )
+_NO_TITLE = re.compile(r"(?:table of )?contents|introduction|preface|abstract|index", re.IGNORECASE)
 _DATE = re.compile(r"D:(\d{4})(\d\d)(\d\d)")
 
 
@@ -53,9 +54,13 @@ def pdf_to_markdown(data: bytes) -> Document:
     given = _sane_title(facts.get("Title", ""))
     kept = drop_running(pages, {heading.text for heading in outline})
     title, lines = (given, without_title(kept.lines, given)) if given else find_title(kept.lines, outline)
+    title = "" if _NO_TITLE.fullmatch(title) or _JUNK_TITLE.search(title) else title
     setting = Setting.of(lines)
-    outline = [heading for heading in outline if (heading.page, key_of(heading.text)) not in kept.contents]
-    headings = (place_headings(lines, outline) if outline else find_headings(lines, setting)) or (_by_page(lines) if len(pages) > 1 else [])
+    gone = {*kept.contents, (0, key_of(title))}
+    outline = [heading for heading in outline if (heading.page, key_of(heading.text)) not in gone]
+    headings = (place_headings(lines, outline, setting) if outline else find_headings(lines, setting)) or (
+        _by_page(lines) if len(pages) > 1 else []
+    )
     content = checked_text("\n\n".join(_parts(lines, headings, setting)))
     metadata = {"section_pages": [[heading.text, heading.page + 1] for heading in headings]} if headings else {}
     return Document(title, f"# {title}\n\n{content}" if title else content, {**metadata, **_facts(facts)}, kept.dropped + broken)
@@ -106,7 +111,8 @@ def _outline(document: PdfDocument) -> list[Heading]:
             target = entry.get_dest()
             page = target.get_index() if target is not None else None
             title = one_line(entry.get_title()).encode("utf-8", "ignore").decode()
-            if page is not None and any(c.isalnum() for c in title):
+            is_again = found and (found[-1].page, key_of(found[-1].text)) == (page, key_of(title))
+            if page is not None and any(c.isalnum() for c in title) and not is_again:
                 view = target.get_view()[1]
                 left, height = view[:2] if len(view) > 1 else (None, None)
                 found.append(Heading(min(entry.level + 2, DEEPEST), title, page, height, left))

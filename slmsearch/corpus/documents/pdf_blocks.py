@@ -5,16 +5,18 @@ import re
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Self
 from unicodedata import bidirectional
 
-from slmsearch.corpus.documents.pdf_lines import PdfLine
+from slmsearch.corpus.documents.pdf_lines import UNSPACED, PdfLine
 from slmsearch.corpus.documents.text import escape_heading, fenced, one_line
 
 NEW_PARAGRAPH = 1.4
 """Distance of two lines, in usual ones, from which a paragraph ends."""
+USUAL = 1.15
+"""Largest distance of two lines, in usual ones, that is the usual one."""
 SHORT_FRAC = 0.8
 """A line shorter than this share of the usual, that ends a sentence or has room for the next word, ends its paragraph."""
 STACKED = 0.7
@@ -28,14 +30,14 @@ NOTE_SIZE = 0.93
 ALIGNED = 2.0
 """Points by which cells of a column differ from one another at most."""
 MAX_COLUMNS, ROW_CELLS = 30, 4
-_NOTE = re.compile(r"(\d{1,3}|[*\u2020\u2021\u00a7])\s*\S")
-_UNSPACED = re.compile(r"[\u3000-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uff00-\uff60]")
-"""Chinese and Japanese, which put no space between words."""
+_NOTE = re.compile(r"(\d{1,3}|[\u00b9\u00b2\u00b3\u2070-\u2079]{1,3}|[*\u2020\u2021\u00a7])\s*\S")
 _WORD = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
 _DIVIDED = re.compile(r"([^\W\d_]+)-$")
 _GOES_ON = re.compile(r"[^\W\d_]+")
 BULLET = re.compile(r"(?:[\u2022\u2023\u25aa\u25cf\u25e6\u2043\u2219\u00b7\u25a0*]|[-\u2013\u2014])\s+(?=\S)")
 _NUMBERED = re.compile(r"\(?(?:\d{1,3}|[a-z])[.)]\s+\S")
+_KIND = re.compile(r"\[[^\]]+\]")
+"""What Texinfo sets at the end of a line that something is defined in."""
 _ENDS = tuple(".!?:;\u3002\uff01\uff1f")
 
 
@@ -76,7 +78,8 @@ def body_size(lines: Sequence[PdfLine]) -> float:
 
 def blocks(lines: Sequence[PdfLine], setting: Setting) -> Iterator[str]:
     """Yield the blocks of lines that stand under one heading, as Markdown; notes follow the paragraph that they cut."""
-    rows, notes = _rows(lines), _notes(lines, setting)
+    lines = _without_words_in_code(lines, setting)
+    rows, notes = _rows(lines, setting), _notes(lines, setting)
     waiting: list[int] = []
     cut: list[int] = []
     for number in range(len(lines)):
@@ -91,6 +94,22 @@ def blocks(lines: Sequence[PdfLine], setting: Setting) -> Iterator[str]:
     if waiting:
         yield _block([lines[at] for at in waiting], waiting[0] in rows, setting)
     yield from _cut_notes(cut, lines, setting)
+
+
+def _without_words_in_code(lines: Sequence[PdfLine], setting: Setting) -> list[PdfLine]:
+    """Take a line that is one word of code, such as an address, for a part of the paragraph that it ends or goes on with."""
+    made = list(lines)
+    for number, (before, line) in enumerate(itertools.pairwise(lines), 1):
+        is_below = line.page == before.page and 0 < before.bottom - line.bottom < NEW_PARAGRAPH * setting.leading * line.size
+        is_alone = line.fixed and not before.fixed and not (number + 1 < len(lines) and lines[number + 1].fixed)
+        goes_on = (
+            before.text[-1] not in _ENDS
+            and abs(line.left - before.left) < ALIGNED
+            and before.right - before.left > SHORT_FRAC * setting.width
+        )
+        if is_below and is_alone and goes_on and " " not in line.text:
+            made[number] = replace(line, fixed=False)
+    return made
 
 
 def _cut_notes(numbers: Sequence[int], lines: Sequence[PdfLine], setting: Setting) -> Iterator[str]:
@@ -145,17 +164,56 @@ def moved_notes(lines: Sequence[PdfLine], starts: Sequence[int], setting: Settin
     return moved
 
 
-def _rows(lines: Sequence[PdfLine]) -> set[int]:
-    """Return the rows of tables: lines of many cells, or of cells that stand below those of the line before or above the next one's."""
-    found = {number for number, line in enumerate(lines) if len(line.cells) >= ROW_CELLS and not line.fixed}
-    for number, (line, other) in enumerate(itertools.pairwise(lines)):
-        if line.cells and other.cells and not line.fixed and not other.fixed:
-            starts = [start for start, _, _ in other.cells[1:]] + [end for _, end, _ in other.cells[1:]]
-            edges = [start for start, _, _ in line.cells[1:]] + [end for _, end, _ in line.cells[1:]]
-            middles = [[(start + end) / 2 for start, end, _ in row.cells[1:]] for row in (line, other)]
-            if any(abs(one - two) < ALIGNED for one in starts + middles[1] for two in edges + middles[0]):
-                found |= {number, number + 1}
+def _rows(lines: Sequence[PdfLine], setting: Setting) -> set[int]:
+    """Return the rows of tables: lines of many cells, or of cells that stand below those of the line before or above the next one's.
+
+    A line below a row that begins where one of its cells does goes on with that cell.
+    """
+    found = {
+        number
+        for number, line in enumerate(lines)
+        if len(line.cells) >= ROW_CELLS and not line.fixed and (_is_beside_cells(number, lines) or not _is_stretched(line, setting))
+    }
+    above: int | None = None
+    for number, line in enumerate(lines):
+        if line.cells and not line.fixed:
+            found |= {above, number} if above is not None and _are_aligned(lines[above], line) else set()
+            above = number
+        elif above is not None and not _goes_on_in(lines[above], lines[number - 1], line, setting):
+            above = None
+    row = None
+    for number, line in enumerate(lines):
+        if number in found:
+            row = line
+        elif row is not None and number - 1 in found and _goes_on_in(row, lines[number - 1], line, setting):
+            found.add(number)
     return found
+
+
+def _are_aligned(line: PdfLine, other: PdfLine) -> bool:
+    """Say whether a cell of the second line stands below one of the first, the left one aside: by its left, its right, or its middle."""
+    starts = [start for start, _, _ in other.cells[1:]] + [end for _, end, _ in other.cells[1:]]
+    edges = [start for start, _, _ in line.cells[1:]] + [end for _, end, _ in line.cells[1:]]
+    middles = [[(start + end) / 2 for start, end, _ in row.cells[1:]] for row in (line, other)]
+    return any(abs(one - two) < ALIGNED for one in starts + middles[1] for two in edges + middles[0])
+
+
+def _is_beside_cells(number: int, lines: Sequence[PdfLine]) -> bool:
+    return any(line.cells for line in (*lines[max(number - 1, 0) : number], *lines[number + 1 : number + 2]))
+
+
+def _is_stretched(line: PdfLine, setting: Setting) -> bool:
+    """Say whether a line is one of text that was stretched to the full width, and no row: all its gaps are alike."""
+    gaps = [other[0] - one[1] for one, other in itertools.pairwise(line.cells)]
+    return line.right - line.left > 0.95 * setting.width and max(gaps) - min(gaps) < 0.1 * max(gaps)
+
+
+def _goes_on_in(row: PdfLine, before: PdfLine, line: PdfLine, setting: Setting) -> bool:
+    """Say whether a line directly below another begins where a cell of a row does, and holds no cells of its own."""
+    is_below = line.page == before.page and 0 < before.bottom - line.bottom < NEW_PARAGRAPH * setting.leading * line.size
+    return (
+        is_below and not (line.cells or line.fixed or line.is_item) and any(abs(line.left - start) < ALIGNED for start, *_ in row.cells[1:])
+    )
 
 
 def _ends_before(number: int, waiting: Sequence[int], lines: Sequence[PdfLine], rows: Set[int], setting: Setting) -> bool:
@@ -167,24 +225,34 @@ def _ends_before(number: int, waiting: Sequence[int], lines: Sequence[PdfLine], 
     is_below = line.page == before.page and line.bottom < before.bottom
     if line.fixed or number in rows:
         return False
-    if BULLET.match(line.text) or line.is_item:
+    is_short = before.right - before.left < SHORT_FRAC * setting.width
+    goes_on = is_below and not is_short and not ends_sentence and abs(line.left - before.left) < ALIGNED
+    if line.is_item or (BULLET.match(line.text) and not (goes_on and line.text[0] in "\u2013\u2014")):
         return True
     if _is_stacked(line, [lines[at] for at in waiting], setting):
         return False
+    distance = before.bottom - line.bottom
     if abs(line.size - before.size) > OTHER_SIZE * max(line.size, before.size):
-        return True
+        return not goes_on or distance > USUAL * setting.leading * before.size
     if not is_below:  # the next column or page
-        return ends_sentence
-    if before.bottom - line.bottom > NEW_PARAGRAPH * setting.leading * line.size:
+        return ends_sentence or (is_short and line.bold != before.bold)
+    if distance > NEW_PARAGRAPH * setting.leading * line.size:
         return True
     if _NUMBERED.match(line.text) and (ends_sentence or _NUMBERED.match(first.text)):
         return True
-    if _has_room(line, [lines[at] for at in waiting]):
+    if _has_room(line, [lines[at] for at in waiting]) or (line.bold != before.bold and abs(line.left - before.left) > INDENT * line.size):
         return True
-    is_list = first.is_item or BULLET.match(first.text) or _NUMBERED.match(first.text)
+    is_list = bool(first.is_item or BULLET.match(first.text) or _NUMBERED.match(first.text))
+    if is_list and line.left < first.left - INDENT * line.size and (is_short or ends_sentence):  # text below the list
+        return True
+    if is_list and len(waiting) == 1 and not is_short and line.left > first.left + ALIGNED:
+        return False
+    if len(waiting) > 1 and before.left - line.left > INDENT * line.size and ends_sentence:  # an entry after one whose lines hang
+        return True
+    if before.cells and _KIND.fullmatch(before.cells[-1][2]):
+        return True
     moved = line.left - min(lines[at].left for at in waiting)
-    moved = abs(moved) > INDENT * line.size and (moved > 0 or len(waiting) > 1 or bool(is_list))
-    is_short = before.right - before.left < SHORT_FRAC * setting.width
+    moved = abs(moved) > INDENT * line.size and (moved > 0 or len(waiting) > 1 or is_list)
     return ends_sentence and (moved or is_short) and len(waiting) + is_short + moved > 1
 
 
@@ -207,16 +275,14 @@ def _block(lines: Sequence[PdfLine], is_table: bool, setting: Setting) -> str:
     if lines[0].fixed:
         return _code(lines)
     if is_table:
-        return "\n".join(escape_heading(row) for row in _table(lines))
-    text = lines[0].text.strip()
-    for line in lines[1:]:
-        text = _joined(text, line.text.strip(), setting.words)
+        return "\n".join(escape_heading(row) for row in _table(lines, setting))
+    text = joined(lines, setting)
     bullet = BULLET.match(text)
-    return f"- {one_line(text[bullet.end() :])}" if bullet else escape_heading(one_line(text))
+    return f"- {text[bullet.end() :]}" if bullet else escape_heading(text)
 
 
-def _table(lines: Sequence[PdfLine]) -> Iterator[str]:
-    """Yield the rows of a table, each cell under those that it stands under; an empty one stays empty."""
+def _table(lines: Sequence[PdfLine], setting: Setting) -> Iterator[str]:
+    """Yield the rows of a table, each cell under those that it stands under; an empty one stays empty, one of several lines is whole."""
     columns: list[tuple[float, float]] = []
     for left, right, _ in sorted(part for line in lines for part in line.parts):
         if columns and left < columns[-1][1]:
@@ -225,20 +291,34 @@ def _table(lines: Sequence[PdfLine]) -> Iterator[str]:
             columns.append((left, right))
     places = [[sum(part[0] >= start for start, _ in columns) - 1 for part in line.parts] for line in lines]
     is_grid = len(columns) <= MAX_COLUMNS and all(len(set(place)) == len(place) for place in places)
+    rows = list[list[str]]()
     for line, place in zip(lines, places, strict=True):
         cells = [one_line(text) for _, _, text in line.parts]
         if is_grid:
             told = dict(zip(place, cells, strict=True))
             cells = [told.get(column, "") for column in range(len(columns))]
-        yield " | ".join(cells).rstrip()
+        at = place[0]
+        if is_grid and rows and at and not line.cells and rows[-1][at]:
+            rows[-1][at] = _joined(rows[-1][at], cells[at], setting.words)
+        else:
+            rows.append(cells)
+    yield from (" | ".join(cells).rstrip() for cells in rows)
+
+
+def joined(lines: Sequence[PdfLine], setting: Setting) -> str:
+    """Join lines to one, a divided word as in `_joined`."""
+    text = lines[0].text.strip()
+    for line in lines[1:]:
+        text = _joined(text, line.text.strip(), setting.words)
+    return one_line(text)
 
 
 def _joined(text: str, following: str, words: Mapping[str, int]) -> str:
     """Join two lines; a divided word is made whole where the document has it whole, and keeps its hyphen elsewhere."""
-    if _UNSPACED.match(text[-1:]) and _UNSPACED.match(following):
+    if UNSPACED.match(text[-1:]) and UNSPACED.match(following):
         return text + following
     divided, rest = _DIVIDED.search(text), _GOES_ON.match(following)
-    if divided is None or rest is None or not rest[0][0].islower():
+    if divided is None or rest is None or not (rest[0][0].islower() or (divided[1] + rest[0]).isupper()):
         return f"{text} {following}"
     whole = (divided[1] + rest[0]).casefold()
     return (text[:-1] if words.get(whole) else text) + following

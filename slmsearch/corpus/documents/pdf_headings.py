@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from slmsearch.corpus.documents.pdf_blocks import BULLET, SHORT_FRAC, Setting, body_size
+from slmsearch.corpus.documents.pdf_blocks import BULLET, INDENT, SHORT_FRAC, Setting, body_size, joined
 from slmsearch.corpus.documents.pdf_lines import PdfLine, key_of
 from slmsearch.corpus.documents.text import one_line
 
@@ -20,16 +20,20 @@ SAME_START = 8
 MAX_CHARS, MAX_TITLE_CHARS = 120, 200
 MOST = 0.3
 """Share of lines in larger fonts from which they are no headings: slides, posters."""
-DEEPEST = 4
+DEEPEST, LOWEST = 4, 6
+"""Lowest level that looks give, and that numbers do."""
 _NUMBER = re.compile(
     r"^(?:(?:chapter|section|part|appendix|annex|kapitel|abschnitt|anhang|teil|chapitre|partie|annexe)\s+)?"
     r"(?:[A-Z]?\d+|[IVXLC]+|[A-Z])(?:[.-](?:\d+|[IVXLC]+|[A-Z]))*[.:)]?\s+",
     re.IGNORECASE,
 )
-_ALONE = re.compile(
-    r"(?:chapter|part|appendix|annex|kapitel|anhang|teil|chapitre|partie|annexe)\s+(?:\d+|[A-Z]|[IVXLC]+)\W?", re.IGNORECASE
+ALONE = re.compile(
+    r"(?:chapter|part|appendix|annex|kapitel|anhang|teil|chapitre|partie|annexe)\s+"
+    r"(?:\d+|[A-Z]|[IVXLC]+|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve)\W?",
+    re.IGNORECASE,
 )
-_DEPTH = re.compile(r"(?:[^\W\d_]{4,9}\s+)?((?:[A-Z](?=\.)|\d{1,2})(?:\.\d{1,2})*)\.?\s+[^\W\d_]")
+"""What stands over the title of a chapter."""
+_DEPTH = re.compile(r"(?:[^\W\d_]{4,9}\s+)?((?:[A-Z](?=\.)|\d{1,2})(?:\.\d{1,2})*)\.?\s+[^\s\w]{0,2}[^\W\d_]")
 """A number of parts, with "Chapter" or the like before it."""
 _COUNTED = re.compile(r"([IVX]{1,5}|\d{1,2})\.?\s+[A-Z]")
 _NUMERALS = ("I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX", "X", "XI", "XII", "XIII", "XIV", "XV")
@@ -39,9 +43,15 @@ PROSE_FRAC = 0.6
 """Share of the usual width of full lines that each of the first three lines of the first page's text exceeds."""
 NUMBERED_FRAC = 0.95
 """Share of that width below which a numbered line may be a heading."""
+OUTDENTED_FRAC = 0.1
+"""Largest share of lines that begin left of the edge of the text."""
 APART = 1.15
 """Room above a heading, in usual distances of two lines."""
 _NUMBERED = re.compile(r"(?:[A-Z]|\d+)(?:\.\d+)*\.?\s+[^\W\d_a-z]")
+_INDEXED = re.compile(r",\s*\d{1,3}(?:[,\u2013-]\s*\d{1,3})*$")
+"""Pages at the end of an entry of an index."""
+_DATED = re.compile(r"\b(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)\w*\.?\s+(?:\d{1,2},?\s+)?(?:19|20)\d\d$", re.IGNORECASE)
+"""A date on a cover."""
 _SYMBOLS = re.compile(r"[=<>_{}|\\]")
 """Characters of code and formulas."""
 
@@ -68,7 +78,7 @@ class Heading:
     """Lines that it takes the place of."""
 
 
-def place_headings(lines: Sequence[PdfLine], outline: Sequence[Heading]) -> list[Heading]:
+def place_headings(lines: Sequence[PdfLine], outline: Sequence[Heading], setting: Setting) -> list[Heading]:
     """Find each heading of an outline among the lines of its page, whichever of the two has a number; else stand it where it points to."""
     on_page: dict[int, list[int]] = defaultdict(list)
     for number, line in enumerate(lines):
@@ -77,14 +87,15 @@ def place_headings(lines: Sequence[PdfLine], outline: Sequence[Heading]) -> list
     placed, used = [], set[int]()
     for heading in outline:
         numbers = on_page.get(heading.page, [])
-        found = _printed(heading, lines, [number for number in numbers if number not in used])
+        found = _printed(heading, lines, [number for number in numbers if number not in used], setting)
         if found is None:
             later = next((on_page[page][0] for page in starts if page >= heading.page), len(lines))
             below = (number for number in numbers if _is_below(lines[number], heading))
             found = replace(heading, line=next(below, later))
         used.update(range(found.line, found.line + found.taken))
         placed.append(found)
-    missing = list(_missing(lines, placed))
+    missing = list(_missing(lines, placed, setting))
+    missing += _deeper(lines, [*placed, *missing], setting)
     placed = [heading for heading in placed if heading.taken or not any(_names(other, heading) for other in missing)]
     return sorted([*placed, *missing], key=lambda heading: heading.line)
 
@@ -95,7 +106,7 @@ def _names(printed: Heading, heading: Heading) -> bool:
     return is_there and _bare(printed.text)[:SAME_START] == _bare(heading.text)[:SAME_START]
 
 
-def _missing(lines: Sequence[PdfLine], placed: Sequence[Heading]) -> Iterator[Heading]:
+def _missing(lines: Sequence[PdfLine], placed: Sequence[Heading], setting: Setting) -> Iterator[Heading]:
     """Yield headings that the outline lacks: as large as those of its numbered ones with as many numbers, larger than the text."""
     body = body_size(lines)
     levels: dict[tuple[int, bool, int], list[int]] = defaultdict(list)
@@ -110,9 +121,30 @@ def _missing(lines: Sequence[PdfLine], placed: Sequence[Heading]) -> Iterator[He
         count = 1
         while found and number + count < len(lines) and _goes_on(lines, number, count, body):
             count += 1
-        text = one_line(" ".join(other.text for other in lines[number : number + count]))
+        text = joined(lines[number : number + count], setting)
         if len(found) > 1 and count <= MAX_LINES and len(text) <= MAX_CHARS:
             yield Heading(max(found), text, line.page, line=number, taken=count)
+
+
+def _deeper(lines: Sequence[PdfLine], placed: Sequence[Heading], setting: Setting) -> Iterator[Heading]:
+    """Yield lines that stand apart and have the next number below that of the heading that they stand under."""
+    at = {heading.line: heading for heading in placed}
+    taken = {number for heading in placed for number in range(heading.line, heading.line + heading.taken)}
+    levels, last = dict[str, int](), dict[str, int]()
+    current = ""
+    for number, line in enumerate(lines):
+        heading, depth = at.get(number), _DEPTH.match(at[number].text if number in at else line.text)
+        parent, _, count = depth[1].rpartition(".") if depth else ("", "", "")
+        if heading is not None:
+            current = depth[1] if depth else ""
+            levels[current], last[parent] = heading.level, int(count) if count.isdecimal() else 0
+        elif depth and number not in taken and parent and parent in levels and f"{current}.".startswith(f"{parent}.") and not line.cells:
+            text = one_line(line.text)
+            is_next = count.isdecimal() and int(count) == last.get(parent, 0) + 1
+            if is_next and len(text) <= MAX_CHARS and text[-1] not in ".,;" and _stands_apart(number, lines, setting):
+                current = depth[1]
+                levels[current], last[parent] = levels[parent] + 1, int(count)
+                yield Heading(min(levels[current], LOWEST), text, line.page, line=number, taken=1)
 
 
 def _is_below(line: PdfLine, heading: Heading) -> bool:
@@ -120,7 +152,7 @@ def _is_below(line: PdfLine, heading: Heading) -> bool:
     return heading.height is not None and line.bottom < heading.height and line.right > (heading.left or 0.0)
 
 
-def _printed(heading: Heading, lines: Sequence[PdfLine], numbers: Sequence[int]) -> Heading | None:
+def _printed(heading: Heading, lines: Sequence[PdfLine], numbers: Sequence[int], setting: Setting) -> Heading | None:
     """Find where a heading is printed: nearest to where the outline points, else in the largest font."""
     wanted = {key_of(heading.text), _bare(heading.text)}
     best: tuple[float, float, int, int] | None = None
@@ -133,12 +165,16 @@ def _printed(heading: Heading, lines: Sequence[PdfLine], numbers: Sequence[int])
             if key_of(text) in wanted or _bare(text) in wanted:
                 far = abs(lines[number].top - heading.height) if heading.height is not None else 0.0
                 best = min(best or (far, 0.0, number, count), (far, -lines[number].size, number, count))
+    if best is None and heading.height is None:  # an outline that points to pages may shorten what is printed
+        best = next(
+            ((0.0, 0.0, n, 1) for n in numbers if lines[n].size > LARGER * setting.size and _bare(heading.text) in lines[n].key), None
+        )
     if best is None:
         return None
     *_, number, count = best
-    text = one_line(" ".join(line.text for line in lines[number : number + count]))
-    text = text if len(key_of(text)) > len(key_of(heading.text)) and key_of(text).endswith(key_of(heading.text)) else heading.text
-    if number and lines[number - 1].page == heading.page and _ALONE.fullmatch(lines[number - 1].text.strip()):
+    text = joined(lines[number : number + count], setting)
+    text = text if len(key_of(text)) > len(key_of(heading.text)) and key_of(heading.text) in key_of(text) else heading.text
+    if number and lines[number - 1].page == heading.page and ALONE.fullmatch(lines[number - 1].text.strip()):
         number, count = number - 1, count + 1
         text = f"{lines[number].text.strip()} {text}" if key_of(lines[number].text) not in key_of(text) else text
     return replace(heading, text=text, line=number, taken=count)
@@ -177,11 +213,13 @@ def find_title(lines: Sequence[PdfLine], outline: Sequence[Heading] = ()) -> tup
     else:
         start = next(number for number, line in enumerate(first) if line in upper and line.size == largest)
         end = start
-        while end < len(first) and end - start < MAX_LINES + 1 and first[end].size > 0.97 * largest:
+        while (
+            end < len(first) and end - start < MAX_LINES + 1 and first[end].size > 0.97 * largest and first[end].bold == first[start].bold
+        ):
             end += 1
     title = one_line(" ".join(line.text for line in first[start:end]))
     taken = {id(line) for line in first[start:end]}
-    if _DEPTH.match(title) or any(_bare(heading.text) == _bare(title) for heading in outline):
+    if _DEPTH.match(title) or any(_bare(heading.text) == _bare(title) for heading in outline if not heading.page):
         return "", list(lines)
     return (title, [line for line in lines if id(line) not in taken]) if len(title) <= MAX_TITLE_CHARS else ("", list(lines))
 
@@ -208,22 +246,37 @@ def find_headings(lines: Sequence[PdfLine], setting: Setting) -> list[Heading]:
     body = body_size(lines)
     numbered = _numbered_in_order(lines, setting)
     looks = [_look(number, lines, body, setting) or (number in numbered and (body, 0)) or None for number in range(len(lines))]
+    looks = _without_terms(looks, lines, body)
     for marks in (looks, [look if look and look[0] >= LARGER * body else None for look in looks]):
         if sum(mark is not None for mark in marks) <= MOST * len(lines):
-            marked = _levelled(list(_headings(lines, marks, body)), marks)
+            marked = _levelled(list(_headings(lines, marks, setting)), marks)
             found = _levelled(_without_display(marked, lines, setting), marks)
             return found if any(heading.line + heading.taken < len(lines) for heading in found) else []
     return []
 
 
-def _headings(lines: Sequence[PdfLine], looks: Sequence[Look | None], body: float) -> Iterator[Heading]:
-    """Join the lines of each heading; leave out headings that are too long."""
+def _without_terms(looks: Sequence[Look | None], lines: Sequence[PdfLine], body: float) -> list[Look | None]:
+    """Leave out lines as large as the text that begin where it does, if headings begin left of it: terms of lists, as in man pages."""
+    edge = sorted(line.left for line in lines)[int(OUTDENTED_FRAC * len(lines))] if lines else 0.0
+    hanging = sum(look is not None and line.left < edge - INDENT * body for look, line in zip(looks, lines, strict=True))
+    if hanging < FEWEST_COUNTED:
+        return list(looks)
+    return [None if look and look[0] < LARGER * body and line.left > edge - 1 else look for look, line in zip(looks, lines, strict=True)]
+
+
+def _headings(lines: Sequence[PdfLine], looks: Sequence[Look | None], setting: Setting) -> Iterator[Heading]:
+    """Join the lines of each heading, and "Chapter 3" with the title below; leave out headings that are too long."""
+    body = body_size(lines)
     number = 0
     while number < len(lines):
         count = 1
         while looks[number] and number + count < len(lines) and _goes_on(lines, number, count, body):
             count += 1
-        text = one_line(" ".join(line.text for line in lines[number : number + count]))
+        if looks[number] and ALONE.fullmatch(lines[number].text.strip()) and number + count < len(lines) and looks[number + count]:
+            count += 1
+            while number + count < len(lines) and _goes_on(lines, number + 1, count - 1, body):
+                count += 1
+        text = joined(lines[number : number + count], setting)
         if looks[number] and count <= MAX_LINES and len(text) <= MAX_CHARS and text[-1] not in ".,;":
             yield Heading(DEEPEST, text, lines[number].page, line=number, taken=count)
         number += count
@@ -231,9 +284,13 @@ def _headings(lines: Sequence[PdfLine], looks: Sequence[Look | None], body: floa
 
 def _levelled(headings: Sequence[Heading], looks: Sequence[Look | None]) -> list[Heading]:
     """Give headings their levels: deeper ones have more numbers, or a smaller font."""
-    counts = Counter(look for heading in headings if (look := looks[heading.line]))
+    look_of = {
+        heading.line: max((look for look in looks[heading.line : heading.line + heading.taken] if look), default=None)
+        for heading in headings
+    }
+    counts = Counter(look for heading in headings if (look := look_of[heading.line]))
     ranks = sorted((look for look, count in counts.items() if count > 1), reverse=True) or sorted(counts, reverse=True)
-    told = [(heading, sum(rank > (looks[heading.line] or rank) for rank in ranks), _DEPTH.match(heading.text)) for heading in headings]
+    told = [(heading, sum(rank > (look_of[heading.line] or rank) for rank in ranks), _DEPTH.match(heading.text)) for heading in headings]
     above = min((max(rank - depth[1].count("."), 0) for _, rank, depth in told if depth), default=0)
     levels = [2 + (min(above, 1) + depth[1].count(".") if depth else rank) for _, rank, depth in told]
     return [replace(heading, level=min(level, DEEPEST)) for (heading, *_), level in zip(told, levels, strict=True)]
@@ -244,7 +301,7 @@ def _without_display(headings: list[Heading], lines: Sequence[PdfLine], setting:
     kept, is_item = list[Heading](), False
     for heading, following in itertools.zip_longest(headings, headings[1:]):
         end = heading.line + heading.taken
-        is_empty = following is not None and following.line == end and following.level <= heading.level
+        is_empty = following is not None and following.line == end and following.level <= heading.level and not _is_over(heading, following)
         if not is_empty and not is_item and end < len(lines):
             kept.append(heading)
         is_item = is_empty and following is not None and _follows(heading.text, following.text)
@@ -253,6 +310,7 @@ def _without_display(headings: list[Heading], lines: Sequence[PdfLine], setting:
     sizes = Counter(round(lines[heading.line].size) for heading in kept)
     body = body_size(lines)
     below = {number for number, line in enumerate(lines) if abs(line.size - body) < 0.08 * body} | {heading.line for heading in kept}
+    kept = [heading for heading in kept if heading.page or not _DATED.search(heading.text)]
     later = {(round(lines[heading.line].size), lines[heading.line].bold) for heading in kept if heading.page}
     return [
         heading
@@ -263,6 +321,12 @@ def _without_display(headings: list[Heading], lines: Sequence[PdfLine], setting:
         or ((round(lines[heading.line].size), lines[heading.line].bold) in later and heading.line + heading.taken in below)
         or (heading.line + heading.taken == first and sizes[round(lines[heading.line].size)] > 1)
     ]
+
+
+def _is_over(heading: Heading, following: Heading) -> bool:
+    """Say whether a heading has a number, and the next one none or a deeper one."""
+    one, other = _DEPTH.match(heading.text), _DEPTH.match(following.text)
+    return one is not None and (other is None or other[1].count(".") > one[1].count("."))
 
 
 def _follows(one: str, other: str) -> bool:
@@ -282,7 +346,13 @@ def _look(number: int, lines: Sequence[PdfLine], body: float, setting: Setting) 
     line = lines[number]
     text = line.text.strip()
     words = _NUMBER.sub("", text)
-    is_odd = not words or 2 * sum(map(str.isalpha, words)) < max(len(words), 5) or words[-1] in ".,;" or BULLET.match(text)
+    is_odd = (
+        _INDEXED.search(text)
+        or not words
+        or 2 * sum(map(str.isalpha, words)) < max(len(words), 5)
+        or words[-1] in ".,;"
+        or BULLET.match(text)
+    )
     if is_odd or len(text) > MAX_CHARS or line.fixed or line.cells or line.is_aside:
         return None
     if line.size >= LARGER * body:
@@ -324,5 +394,7 @@ def _goes_on(lines: Sequence[PdfLine], first: int, count: int, body: float) -> b
     line, before = lines[first + count], lines[first + count - 1]
     is_near = line.page == before.page and 0 < before.bottom - line.bottom < 1.6 * line.size
     alike = abs(line.size - before.size) < 0.1 and line.bold == before.bold and line.fixed == before.fixed
+    middles = abs(line.left + line.right - before.left - before.right) / 2
+    alike &= line.size >= LARGER * body or min(abs(line.left - before.left), middles) < INDENT * body or bool(_NUMBER.match(before.text))
     is_set_apart = line.bold or line.size >= LARGER * body or (line.text.isupper() and before.text.isupper())
     return is_near and alike and is_set_apart and not _NUMBERED.match(line.text.strip())

@@ -6,11 +6,12 @@ across columns, so a line is made anew here of the pieces that no wide gap divid
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from ctypes import byref, c_int, create_string_buffer
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from math import hypot, inf
-from unicodedata import bidirectional
+from unicodedata import bidirectional, normalize
 
 import pypdfium2.raw as pdfium
 from pypdfium2 import PdfTextPage
@@ -21,21 +22,39 @@ SHARED_HEIGHT = 0.5
 """Share of the lower of two characters' heights that they have in common, if they stand on one line."""
 SET_APART, OTHER_SIZE = 0.5, 0.04
 """Space, in font sizes, and difference of size from which what follows may be a note in the margin."""
+GLUED, SPREAD_FRAC = 0.17, 0.3
+"""Space between two letters, in font sizes, from which they belong to two words; share of letters with it from which it is the style."""
 SMALLER, RAISED = 0.85, 0.15
 """Size and height of a note's mark, in sizes of the character before it."""
 FEWEST_LINES, EDGE_FRAC = 6, 0.2
 """Lines, and share of all pieces of a page, that end at the same place where its text has an edge."""
+COMBINING = "\u0300\u0301\u0302\u0303\u0304\u0306\u0307\u0308\u030a\u030b\u030c\u0327\u0328"
 _HYPHEN = 2
 """Character code that PDFium returns for a hyphen at the end of a line."""
-_ITEM = re.compile(r"\W|\(?(?:[A-Z]?\d+(?:\.\d+)*|[A-Za-z])[.)]?")
+_ITEM = re.compile(r"[^\w`'\"\u2018\u201c]|\(?(?:[A-Z]?\d+(?:\.\d+)*|[A-Za-z])[.)]?")
 """Mark or number before an item of a list or a heading; the gap after it separates no cell."""
 _BOLD = re.compile(r"bold|black|heavy|semibold|demi|[-,]bd|-medi\b|cmbx|(?:^|\+)(?:sf)?[bs]x\d", re.IGNORECASE)
 _FIXED = re.compile(
-    r"mono|courier|typewriter|consol|menlo|cmtt|sltt|nimbusmon|cmsltt|(?:^|\+)(?:ec|la|sf)?tt\d|inconsolata|terminal", re.IGNORECASE
+    r"mono|courier|typewriter|consol|menlo|cmtt|sltt|nimbusmon|cmsltt|(?:^|\+)(?:ec|la|sf)?tt\d|(?:^|\+)(?:t1|tc|ot1|ly1)x?b?tt|inconsolata|terminal"
+    r"|mplus\d*m|monaco|lettergothic|txtt|(?<!uni)(?<!bar)code",
+    re.IGNORECASE,
 )
 
+_FIGURE = re.compile(r"[^\w\s]+|[^\w\s.,%+-]\S*\d\S*|\S*\d\S*[^\w\s.,%+-]|[a-z]\d+[.,]\d+")
+"""A piece of code that may be set in another font: a sign, or a price with one."""
 _GOES_ON = re.compile(r"\w\W*\s[\u2190-\u21ff\u2900-\u297f]-?$")
 """An arrow in another font, by which a line of code goes on."""
+
+UNSPACED = re.compile(r"[\u3000-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uff00-\uff60]")
+"""Chinese and Japanese, which put no space between words."""
+_ACCENTS = dict(zip("\u02cb\u00b4\u02c6\u02dc\u00af\u02d8\u02d9\u00a8\u02da\u02dd\u02c7\u00b8\u02db", COMBINING, strict=True))
+"""Accents that are drawn over the next letter, as marks that join it."""
+
+_LIGATURES = ("ff", "fi", "fl", "ffi", "ffl")
+_CODES = dict(zip(range(27, 32), _LIGATURES, strict=True)) | dict(
+    zip(range(16, 23), "\u201c\u201d\u201e\u00ab\u00bb\u2013\u2014", strict=True)
+)
+"""Letters of TeX's fonts (T1) in files that do not say which letters they are; other such characters are signs of unknown fonts."""
 
 Box = tuple[float, float, float, float]
 """Left, bottom, right, top in points from the lower left corner of the page."""
@@ -82,7 +101,7 @@ def key_of(text: str) -> str:
 
 def read_pieces(page: PdfTextPage, number: int) -> list[PdfLine]:
     """Read the pieces of a page's lines, in the order in which it draws them; no wide gap is within one."""
-    found = [piece for piece in _pieces(page.raw, number) if piece.text]
+    found = [piece for piece in _pieces(page, number) if piece.text]
     edge = right_edge(found)
     pieces: list[PdfLine] = []
     for piece in found:
@@ -122,27 +141,33 @@ def join_pieces(pieces: list[PdfLine], between: str = "  ") -> PdfLine:
     if len(pieces) == 1:
         return pieces[0]
     main = max(pieces, key=lambda piece: len(piece.text))
+    coded = pieces[pieces[0].text.isdigit() :] if between != " " else []  # numbers of lines of code are set as text
+    coded = [piece for piece in coded if not _FIGURE.fullmatch(piece.text)]
+    is_fixed = all(piece.fixed for piece in coded) if coded else main.fixed
     lefts, bottoms, rights, tops = zip(*((piece.left, piece.bottom, piece.right, piece.top) for piece in pieces), strict=True)
     is_bold = all(piece.bold for piece in pieces)
     cells = tuple(part for piece in pieces for part in piece.parts) if between == "  " and len(pieces) > 1 else ()
     text = between.join(piece.text for piece in pieces)
-    return PdfLine(main.page, text, min(lefts), min(bottoms), max(rights), max(tops), main.size, is_bold, main.fixed, cells)
+    return PdfLine(main.page, text, min(lefts), min(bottoms), max(rights), max(tops), main.size, is_bold, is_fixed, cells)
 
 
-def _pieces(page: pdfium.FPDF_TEXTPAGE, number: int) -> Iterator[PdfLine]:
+def _pieces(text_page: PdfTextPage, number: int) -> Iterator[PdfLine]:
+    page, turn = text_page.raw, _turning(text_page)
     rect = pdfium.FS_RECTF()
     text: list[str] = []
     boxes: list[Box] = []
     sizes: list[float] = []
+    wide: list[int] = []
     first = last = high = 0
     size, asked = 0.0, (0.0, 0.0)
     count = pdfium.FPDFText_CountChars(page)
     for index in range(count + 1):
         code = pdfium.FPDFText_GetUnicode(page, index) if index < count else 10
-        if code in (10, 13, _HYPHEN):
+        drawn = code < 32 and index < count and not pdfium.FPDFText_IsGenerated(page, index) and not pdfium.FPDFText_IsHyphen(page, index)
+        if code in (10, 13, _HYPHEN) and not drawn:
             if boxes:
-                yield _piece(page, number, "".join(text) + ("-" if code == _HYPHEN else ""), boxes, sizes, first, last)
-            text, boxes, sizes = [], [], []
+                yield _piece(page, number, _spaced(text, wide) + ("-" if code == _HYPHEN else ""), boxes, sizes, first, last)
+            text, boxes, sizes, wide = [], [], [], []
             continue
         if 0xD800 <= code < 0xDC00:
             high = code
@@ -150,28 +175,57 @@ def _pieces(page: pdfium.FPDF_TEXTPAGE, number: int) -> Iterator[PdfLine]:
         if 0xDC00 <= code < 0xE000:
             code, high = (0x10000 + ((high - 0xD800) << 10) + code - 0xDC00 if high else 0xFFFD), 0
         letter = chr(code)
+        if drawn:
+            beside = (text[-1:] or [""])[0] + chr(pdfium.FPDFText_GetUnicode(page, index + 1))
+            letter = _CODES.get(code, " ") if any(map(str.isalpha, beside)) else " "
+        elif letter == "\u0300" and (not text or text[-1] == " "):
+            letter = "`"  # PDFium's reading of a quotation mark
         if letter.isspace() or not pdfium.FPDFText_GetLooseCharBox(page, index, byref(rect)):
             text.append(" " if letter.isspace() else letter)
             continue
         box = (rect.left, rect.bottom, rect.right, rect.top)
+        box = turn(box) if turn else box
         if not boxes or text[-1] == " " or (box[1], box[3]) != asked:  # the size changes nowhere else, and asking takes time
             asked = (box[1], box[3])
             size = pdfium.FPDFText_GetFontSize(page, index) * _scale(page, index)
         if boxes and (
-            _ends_piece(boxes[-1], box, max(size, sizes[-1], 1.0), letter)
+            _ends_piece(boxes[-1], box, max(size, sizes[-1], 1.0), letter[0])
             or (box[0] - boxes[-1][2] > SET_APART * size and _differs(size, sizes[-1]))
         ):
-            yield _piece(page, number, "".join(text), boxes, sizes, first, last)
-            text, boxes, sizes = [], [], []
+            yield _piece(page, number, _spaced(text, wide), boxes, sizes, first, last)
+            text, boxes, sizes, wide = [], [], [], []
         if not boxes:
             first = index
             text = []
+        elif text[-1] in _ACCENTS and box[0] < (boxes[-1][0] + boxes[-1][2]) / 2 < box[2]:
+            text[-1] = normalize("NFC", {"\u0131": "i", "\u0237": "j"}.get(letter, letter) + _ACCENTS[text[-1]])
+            continue
         elif _is_mark(text[-1], letter, boxes[-1], box, sizes[-1], size) or _is_mark(letter, text[-1], box, boxes[-1], size, sizes[-1]):
             text.append(" ")
+        elif box[0] - boxes[-1][2] > GLUED * size and text[-1] != " " and letter.isalnum() and not UNSPACED.match(letter):
+            wide.append(len(text))
         text.append(letter)
         boxes.append(box)
         sizes.append(size)
         last = index
+
+
+def _spaced(text: Sequence[str], wide: Sequence[int]) -> str:
+    """Put spaces where letters stand apart and the file has none, unless that is the style of the line or of some words."""
+    spread = {place for place in wide if {place - 1, place + 1} <= set(wide)}
+    places = [place for place in wide if not spread & {place - 1, place, place + 1}] if len(wide) <= SPREAD_FRAC * len(text) else []
+    return " ".join("".join(text[start:end]) for start, end in pairwise([0, *places, len(text)]))
+
+
+def _turning(page: PdfTextPage) -> Callable[[Box], Box] | None:
+    """Return how the places of a page that is turned for reading are turned; None for others."""
+    width, height = page.page.get_size()
+    turns: dict[int, Callable[[Box], Box]] = {
+        90: lambda box: (box[1], height - box[2], box[3], height - box[0]),
+        180: lambda box: (width - box[2], height - box[3], width - box[0], height - box[1]),
+        270: lambda box: (width - box[3], box[0], width - box[1], box[2]),
+    }
+    return turns.get(page.page.get_rotation())
 
 
 def _ends_piece(before: Box, box: Box, size: float, letter: str) -> bool:

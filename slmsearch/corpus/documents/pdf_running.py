@@ -6,6 +6,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from slmsearch.corpus.documents.pdf_blocks import body_size
+from slmsearch.corpus.documents.pdf_headings import ALONE, TITLE_LARGER
 from slmsearch.corpus.documents.pdf_lines import PdfLine, key_of
 
 EDGE_LINES = 3
@@ -55,7 +57,7 @@ def drop_running(pages: Sequence[Sequence[PdfLine]], titles: Iterable[str] = ())
     for number, lines in enumerate(pages):
         listed = _contents([line for line in lines if id(line) not in running], names)
         if listed:
-            contents.add((number, listed[0].key))
+            contents |= {(number, line.key) for line in listed}
             dropped[f"contents of page {number}"] = ("contents", "; ".join(_LEADERS.sub("", line.text) for line in listed))
         gone = running.keys() | set(map(id, listed))
         kept += [line for line in lines if id(line) not in gone]
@@ -89,7 +91,9 @@ def _running(pages: Sequence[Sequence[PdfLine]]) -> list[PdfLine]:
         alike = [line for line in lines if abs(line.size - size) <= SAME_SIZE]
         if key and len({line.page for line in alike}) >= FEWEST_PAGES and not _are_under_headings(alike, pages):
             found += alike
-    return _without_text(found + _stamped(pages), pages) + _apart(pages) + _page_numbers(pages)
+    size = TITLE_LARGER * body_size([line for lines in pages for line in lines])
+    heads = _without_text(found + _stamped(pages), pages) + _apart(pages) + _page_numbers(pages)
+    return [line for line in heads if not (line.size > size and ALONE.fullmatch(line.text.strip()))]  # "Chapter 3" over its title
 
 
 def _shift(lines: Sequence[PdfLine], count: int) -> int:
@@ -171,6 +175,8 @@ def _contents(lines: Sequence[PdfLine], titles: set[str]) -> list[PdfLine]:
     for one, other in itertools.pairwise(numbers):  # entries of two or three lines
         marked |= {id(line) for line in lines[one:other]} if other - one <= ENTRY_LINES else set()
     first = numbers[0]
+    if 2 * len(dotted) > len(lines):
+        marked |= {id(line) for at, line in enumerate(lines) if first < at < numbers[-1] or _PAGE_AT_END.search(line.text)}
     if first and (lines[first - 1].bold or lines[first - 1].size > lines[first].size) and len(lines[first - 1].text) <= HEADING_CHARS:
         marked.add(id(lines[first - 1]))
     return [line for line in lines if id(line) in marked or _NUMBER.fullmatch(line.text.strip())]
