@@ -41,6 +41,7 @@ PROCESSES = {
     "slmsearch/artifacts/packages.py": "pip or uv, with names and hashes that stand in the code",
     "slmsearch/processes/child.py": "modules by name: servers, training, computations; settings and secrets go in as JSON",
     "slmsearch/processes/watchdog.py": "a model server by its command line",
+    "slmsearch/extensions/bench/recorded.py": "git archive of a recorded commit, and that commit's own modules",
     "slmsearch/extensions/sandbox/bubblewrap.py": "bwrap; the program goes through a pipe when the isolation layers stand",
     "slmsearch/extensions/sandbox/docker.py": "docker; as for bwrap",
     "slmsearch/extensions/sandbox/engine.py": "bwrap and docker, for both",

@@ -2,7 +2,8 @@
 
 This project's trainer and the peer (see `peer.py`) take the same steps in turn, in one process: same model, same questions, same number of
 episodes, a learning rate too small to change either. Each trainer warms up for one step. Rollout time is that of `_generate`,
-step time that of the whole optimiser step.
+step time that of the whole optimiser step. The build of a recorded commit (`recorded.py`) takes its steps in turn, too, in a process of its
+own, on the same model and corpus, but with the settings that it was shipped with: `today_ratio` is the time of its step over ours.
 
 The limit is one static batch that prefills all tokens of the played episodes that the policy did not sample, and decodes as many steps as
 the longest episode has sampled tokens: no tools, no turns, no waiting, no sampling. It computes every episode by itself; this project's
@@ -15,8 +16,10 @@ kept the card. The warm-up counts there as a phase of its own.
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 from importlib.util import find_spec
+from operator import attrgetter
 from pathlib import Path
 from statistics import mean, median
 from tempfile import TemporaryDirectory
@@ -33,6 +36,8 @@ from slmsearch.environments.searcher.searcher_environment import SearcherEnviron
 from slmsearch.episodes.episode import Episode
 from slmsearch.episodes.sampler import Sampling
 from slmsearch.extensions.bench.peer import make_peer
+from slmsearch.extensions.bench.real import STEP
+from slmsearch.extensions.bench.recorded import COMMIT, recorded_build
 from slmsearch.extensions.bench.result import Result, Say, Spread, describe_machine, median_ratio, tabulate, take_turns
 from slmsearch.extensions.bench.shapes import BenchShape, demo_shape, long_shape
 from slmsearch.extensions.bench.trees import catch_inputs, compare_trees
@@ -58,7 +63,9 @@ CONTINUOUS = ("demo", "long")
 PAGE_TOKENS = 16
 OTHER, WARM_UP = "other", "warm-up"
 """Phases of the card beside the rollouts and updates that are measured."""
-OURS, PEER, PEER_VLLM = "ours", "peer", "peer with vLLM"
+OURS, PEER, PEER_VLLM, RECORDED = "ours", "peer", "peer with vLLM", f"build of {COMMIT}"
+OF_CORPUS = ("corpus.pages", "corpus.limit_pages", "corpus.questions", "policy.model", *STEP)
+"""Settings of the real shape that the recorded build is given; all others are those it was shipped with."""
 NO_LEARNING = 1e-12
 SIDES = {"shape": "{shape}", "side": "{side}", "rollout, s": "{rollout_s:,.2f}", "step, s": "{step_s:,.2f}", "episodes/min": "{rate:,.0f}"}
 RATIOS = {
@@ -67,6 +74,7 @@ RATIOS = {
     "calls, tokens of each": "{calls_per_episode:.1f}, {tokens_per_episode:.0f}",
     "episodes ratio": "{episodes_ratio:.2f}",
     "step ratio": "{step_ratio:.2f}",
+    f"step ratio to {COMMIT}": "{today_ratio:.2f}",
     "limit / rollout": "{decode_limit_frac:.2f}",
     "gradient difference": "{gradient_difference:.1e}",
     "tokens computed / different": "{tokens_ratio:.3f}",
@@ -155,7 +163,7 @@ def run_rollout(
             makers = {"demo": lambda: demo_shape(config), "long": lambda: long_shape(Path(directory) / "long"), "real": make_real}
             shape = on_device(makers[name](), device)
             with watching_card(device == "cpu") as card:
-                times, figures[name], inputs = measure_speed(shape, runs, Path(directory), say, card)
+                times, figures[name], inputs = measure_speed(shape, runs, Path(directory), say, card, Path(config.paths.data_dir) / "bench")
             say(f"{name}: gradients row by row and over trees")
             figures[name] |= {**times, **compare_trees(shape, inputs)}
             if name in CONTINUOUS:
@@ -191,9 +199,9 @@ def by_side(phases: Mapping[str, CardUse]) -> list[dict[str, object]]:
 
 
 def measure_speed(
-    shape: BenchShape, runs: int, directory: Path, say: Say, card: CardWatch | None = None
+    shape: BenchShape, runs: int, directory: Path, say: Say, card: CardWatch | None = None, home: Path | None = None
 ) -> tuple[dict[str, dict[str, Spread]], dict[str, object], dict[str, torch.Tensor]]:
-    """Measure one shape; see `summarise_speed`. The last result holds the inputs of our last loss."""
+    """Measure one shape; see `summarise_speed`. The last result holds the inputs of our last loss; `home` keeps the recorded build."""
     say(f"{shape.name}: {shape.parameters / 1e6:.1f} M parameters")
     # One step at a time, at a learning rate that changes nothing.
     still = replace(shape, config=shape.config.changed({"train.steps": 1, "train.learning_rate": NO_LEARNING}))
@@ -229,7 +237,11 @@ def measure_speed(
     steps = {OURS: step_of_ours, PEER: make_step_of_peer(PEER, with_vllm=False)}
     if not on_cpu and find_spec("vllm") is not None:
         steps[PEER_VLLM] = make_step_of_peer(PEER_VLLM, with_vllm=True)
-    sides = take_turns(steps, runs)
+    settings = {name: attrgetter(name)(shape.config) for name in OF_CORPUS} if shape.name == "real" else {}
+    with recorded_build(shape.name, settings, home, say) if home and on_cpu else nullcontext() as recorded:
+        if recorded is not None:
+            steps[RECORDED] = lambda: Times(*recorded.take_step())
+        sides = take_turns(steps, runs)
     times, figures = summarise_speed(sides, limits[1:], bridge.episodes)
     check = ours.tree_check
     facts = {"parameters": shape.parameters, "peer_micro_batch": chosen, "dtype": shape.config.policy.dtype}
@@ -251,6 +263,7 @@ def summarise_speed(
         "episodes_ratio": median_ratio(rollouts[PEER], rollouts[OURS]),
         "step_ratio": median_ratio(steps[PEER], steps[OURS]),
         "decode_limit_frac": median_ratio(limits, rollouts[OURS]),
+        "today_ratio": median_ratio(steps[RECORDED], steps[OURS]) if RECORDED in sides else None,
     }
     if PEER_VLLM in sides:
         figures["vllm_episodes_ratio"] = median_ratio(rollouts[PEER_VLLM], rollouts[OURS])

@@ -97,7 +97,7 @@ def test_ratios_are_taken_run_by_run():
     rows = tabulate(SIDES, [{"shape": "demo", "side": side, "rate": 1234.5, **found} for side, found in times.items()]).rows
     assert rows[0] == ("demo", "ours", "1.00 (1.00-2.00)", "2.00 (2.00-2.00)", "1,234")
     rows = tabulate(RATIOS, [{"shape": "demo", **figures, "gradient_difference": 2.6e-6, "tokens_ratio": 1.0}]).rows
-    assert rows[0][-5:] == ("3.00", "2.50", "0.70", "2.6e-06", "1.000")
+    assert rows[0][-6:] == ("3.00", "2.50", "-", "0.70", "2.6e-06", "1.000")
     assert json.loads(json.dumps(times))["peer"]["rollout_s"] == {"median": 4.0, "low": 3.0, "high": 4.0}
 
 
