@@ -21,6 +21,7 @@ from slmsearch.judge.cache import VerdictCache
 from slmsearch.lineage.graph import homes
 from slmsearch.retrieval.upkeep import remove_partial, remove_version
 from slmsearch.retrieval.vectors import PARTIAL_PREFIX
+from slmsearch.training.export_gguf import FILES
 from slmsearch.training.files import CHECKPOINTS, MANIFEST, SCRATCH
 from slmsearch.training.launch import is_held
 from tasks.retention import FIELDS, KEPT_VERSIONS, InUse, changed_s, children, in_use
@@ -45,7 +46,7 @@ class Item:
 
     kind: str
     """Kind of the item: `corpora`, `indexes`, `evals`, `trainings`, `checkpoints`, `shards`, `half-written`, `verdicts`, `results`,
-    `pages`, `traces`, `runs`, `deleted runs`.
+    `pages`, `gguf`, `traces`, `runs`, `deleted runs`.
     """
     key: str
     age_days: float
@@ -139,6 +140,8 @@ class Housekeeping:
         for kind, parent in homes(config.paths).items():
             items += _old(FIELDS[kind], parent, limit, now, {"sources", *used[FIELDS[kind]]})
             items += [_item("half-written", path, changed_s(path), now) for path in find_abandoned(parent)]
+        files = Path(config.paths.data_dir) / FILES
+        items += [*_old("gguf", files, limit, now), *(_item("half-written", path, changed_s(path), now) for path in find_abandoned(files))]
         unfinished = [*sorted(config.paths.index.glob(f"{PARTIAL_PREFIX}*")), *sorted(config.paths.training.glob(f".*{SCRATCH}"))]
         items += [_item("half-written", path, changed_s(path), now) for path in unfinished if changed_s(path) < limit]
         going = {item.path for item in items}

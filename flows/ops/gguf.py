@@ -12,7 +12,7 @@ from flows.stages.policy_choice import choose_policy
 from slmsearch.config import PolicyConfig, RunConfig
 from slmsearch.corpus.store import load_questions
 from slmsearch.environments.registry import environment_of, open_environment
-from slmsearch.environments.searcher.prompt import SYSTEM_PROMPT
+from slmsearch.environments.searcher.prompt import make_prompt
 from slmsearch.errors import ModelError, ServiceError
 from slmsearch.evaluate.parity import Parity, measure_parity
 from slmsearch.evaluate.policies import PolicySpec
@@ -42,11 +42,19 @@ def export_policy(config: RunConfig, policy: str, out: Path, kind: Quantisation)
     if spec.policy is None:
         raise ModelError(f"{policy} has no model: name an adapter or a model")
     require_policy(spec.policy, config.paths)
-    environment = environment_of(config)
-    system = next((message["content"] for message in environment.opening("") if message["role"] == "system"), "")
-    searches = config.environment == "searcher"
-    tools = [tool.describe() for tool in TOOLS if searches and tool.name != ASK]
-    return spec.policy, export_gguf(spec.policy, out, kind, Interface(system, SYSTEM_PROMPT if searches else "", tools))
+    return spec.policy, export_gguf(spec.policy, out, kind, describe_interface(config))
+
+
+def describe_interface(config: RunConfig) -> Interface:
+    """Describe how the configured environment is played: its system message, and a searcher's calls."""
+    opening = environment_of(config).opening("")
+    system = next((message["content"] for message in opening if message["role"] == "system"), "")
+    searcher = config.searcher
+    if config.environment != "searcher" or searcher.reads != "tools":
+        return Interface(system, "", (), searcher.tool_role)
+    declared = opening[0].get("tools")
+    tools = json.loads(declared) if declared else [tool.describe() for tool in TOOLS if tool.name != ASK]
+    return Interface(system, make_prompt("", searcher.changed({"system_prompt": None}))[0]["content"], tools, searcher.tool_role)
 
 
 def check_parity(config: RunConfig, policy: PolicyConfig, exported: Exported, questions: int, say: Say) -> Parity:

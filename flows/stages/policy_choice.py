@@ -13,7 +13,7 @@ from slmsearch.evaluate.policies import TRAINED, UNTRAINED, PolicySpec, parse_po
 from slmsearch.retrieval.versions import is_complete
 from slmsearch.sampling.llamacpp import require_llamacpp
 from slmsearch.serving.api.playing import ServedPolicy
-from slmsearch.training.export_gguf import policy_of_llamacpp
+from slmsearch.training.export_gguf import FILES, policy_of_llamacpp
 from tasks.promotion import Champion, find_champion
 from tasks.tracking import CHAMPION
 
@@ -78,7 +78,7 @@ class SearcherChoice:
             return spec
         require_llamacpp()
         require_policy(spec.policy, self.config.paths)
-        return replace(spec, policy=policy_of_llamacpp(spec.policy, Path(self.config.paths.data_dir) / "gguf"))
+        return replace(spec, policy=policy_of_llamacpp(spec.policy, Path(self.config.paths.data_dir) / FILES))
 
     def find(self) -> ServedPolicy:
         """Return policy and index to serve: the champion on the index of its evaluation, or another policy on the configured corpus.

@@ -7,6 +7,8 @@ from typing import Any
 from slmsearch.errors import ModelError
 from slmsearch.foreign import cause_of
 
+READ_RULES = ("default", "gpt-2", "llama-bpe", "qwen2", "smollm")
+"""Rules for dividing text, by llama.cpp's names, of which the tokenizer that is read from a GGUF gives the same tokens."""
 NAMED_FRAC = 0.01
 """Smallest share of the weights from which on a kind is named."""
 
@@ -83,7 +85,13 @@ def load_tokenizer(source: Path) -> Any:
         rule = GGUFReader(source).get_field("tokenizer.ggml.pre")
     except Exception as error:  # as above
         raise _unreadable(source, error) from error
-    if rule is not None and rule.contents() == "smollm":
+    name = "default" if rule is None else str(rule.contents())
+    if name not in READ_RULES:
+        raise ModelError(
+            f"{source.name} divides text by rules ({name}) that are not read from a GGUF: put the model's tokenizer.json and"
+            " tokenizer_config.json beside it"
+        )
+    if name == "smollm":
         # transformers knows the vocabulary but not this rule: every digit is a token, also behind blanks.
         tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
             [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]

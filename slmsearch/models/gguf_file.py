@@ -9,13 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slmsearch.errors import ModelError
-from slmsearch.models.k_quants import BLOCK, quantise_q4_k, quantise_q6_k
+from slmsearch.models.k_quants import BLOCK, in_parts, quantise_q4_k, quantise_q6_k
 
 Quantisation = Literal["f32", "bf16", "q8_0", "q4_k_m"]
 ARCHITECTURES = {"llama": "LLAMA", "qwen2": "QWEN2", "qwen3": "QWEN3"}
 """`model_type` of transformers -> name of `gguf.MODEL_ARCH`."""
 _QWEN = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-"""Pattern by which the tokenizers of Qwen2 and Qwen3 divide text."""
+_PATTERNS = {_QWEN: "qwen2", _QWEN.replace(r"|\p{N}|", r"|\p{N}{1,3}|"): "llama-bpe"}
+"""Patterns by which the tokenizers of Qwen2 and Qwen3, and of Llama 3, divide text -> llama.cpp's names."""
 GROUP = 32
 """Weights that share a scale in all types but f32 and bf16."""
 NEAREST = "superbpe"
@@ -26,7 +27,7 @@ _SYSTEM_IGNORED = "{% for m in messages %}{% if m['role'] == 'system' %}{% set i
 part of the first question."""
 
 
-def write_gguf(model: Any, tokenizer: Any, out: Path, kind: Quantisation, name: str) -> bool:
+def write_gguf(model: Any, tokenizer: Any, out: Path, kind: Quantisation, name: str, end_id: int | None = None) -> bool:
     """Write a model, its tokenizer and its chat template as one file.
 
     Args:
@@ -35,6 +36,7 @@ def write_gguf(model: Any, tokenizer: Any, out: Path, kind: Quantisation, name: 
         out: the file.
         kind: of the matrices; what is no matrix stays float32.
         name: of the model, for people.
+        end_id: token that ends a turn; None for the tokenizer's end of text.
 
     Returns:
         Whether llama.cpp divides text into the same tokens. If not, it must be sent ids.
@@ -70,6 +72,7 @@ def write_gguf(model: Any, tokenizer: Any, out: Path, kind: Quantisation, name: 
     writer.add_rope_freq_base(rope["rope_theta"])
     writer.add_vocab_size(settings.vocab_size)
     known = _add_tokenizer(writer, tokenizer, settings.vocab_size)
+    writer.add_eot_token_id(tokenizer.eos_token_id if end_id is None else end_id)
     names = gguf.get_tensor_name_map(arch, settings.num_hidden_layers)
     for tensor, values in _list_weights(model):
         place = names.get_name(tensor, try_suffixes=(".weight", ".bias"))
@@ -78,7 +81,7 @@ def write_gguf(model: Any, tokenizer: Any, out: Path, kind: Quantisation, name: 
         stored = _choose_type(kind, place, values.shape, settings.num_hidden_layers)
         quantise = {"Q4_K": quantise_q4_k, "Q6_K": quantise_q6_k}.get(stored)
         form = gguf.GGMLQuantizationType[stored]
-        writer.add_tensor(place, quantise(values) if quantise else gguf.quants.quantize(values, form), raw_dtype=form)
+        writer.add_tensor(place, in_parts(values, quantise) if quantise else gguf.quants.quantize(values, form), raw_dtype=form)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -153,6 +156,4 @@ def _find_rules(pre_tokenizer: dict[str, Any]) -> str | None:
         return "gpt-2"
     if kinds == ["Digits", "ByteLevel"] and steps[0]["individual_digits"] and steps[1]["use_regex"]:
         return "smollm"
-    if kinds == ["Split", "ByteLevel"] and steps[0]["pattern"].get("Regex") == _QWEN:
-        return "qwen2"
-    return None
+    return _PATTERNS.get(steps[0]["pattern"].get("Regex")) if kinds == ["Split", "ByteLevel"] else None

@@ -4,6 +4,7 @@ Format and search are those of ggml-quants.c (https://github.com/ggml-org/llama.
 of a sub-block; S W = 256.
 """
 
+from collections.abc import Callable
 from typing import cast
 
 import numpy as np
@@ -11,8 +12,17 @@ from numpy.typing import NDArray
 
 BLOCK = 256
 """Weights of a block."""
+AT_ONCE = 1 << 13
+"""Blocks that are worked on together: the search needs some twenty times their memory."""
 Floats = NDArray[np.float32]
 Bytes = NDArray[np.uint8]
+
+
+def in_parts(values: Floats, quantise: Callable[[Floats], Bytes]) -> Bytes:
+    """Quantise (..., K) block by block, `AT_ONCE` of them together: (..., bytes of K weights)."""
+    blocks = values.reshape(-1, BLOCK)
+    parts = [quantise(blocks[start : start + AT_ONCE]) for start in range(0, len(blocks), AT_ONCE)]
+    return np.concatenate(parts).reshape(*values.shape[:-1], -1)
 
 
 def quantise_q4_k(values: Floats) -> Bytes:

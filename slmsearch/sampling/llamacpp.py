@@ -114,6 +114,7 @@ def open_server(path: str, cpu: bool) -> tuple[str, int]:
     settings = xllamacpp.CommonParams()
     settings.model.path = path
     settings.n_parallel, settings.verbosity, settings.warmup = SLOTS, 0, False
+    settings.endpoint_slots = False  # it shows the prompts to every user of the machine
     try:
         fields = GGUFReader(path).fields
         learnt = fields[f"{fields['general.architecture'].contents()}.context_length"].contents()

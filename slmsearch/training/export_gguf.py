@@ -1,6 +1,7 @@
 """A policy as a directory that llama.cpp, Ollama, LM Studio and Jan run: weights with the adapter merged, tokenizer, Modelfile, README."""
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,11 +19,14 @@ from slmsearch.models.gguf_file import Quantisation, write_gguf
 from slmsearch.models.hashes import model_hash
 from slmsearch.models.known import is_gguf
 from slmsearch.models.load import load_model
+from slmsearch.processes.call import Child
 
 SERVED: Quantisation = "q8_0"
 """Type of the weights that a served policy has in llama.cpp: half the bytes to read for each token."""
-EXPORT_VERSION = 1
+EXPORT_VERSION = 2
 """Part of the name of files that are made once; raise it when the same model gives another file."""
+FILES = "gguf"
+"""Directory of such files, in the data directory; they are made again where they are missing."""
 MODELFILE, README = "Modelfile", "README.md"
 CONTEXT = 4096
 """Tokens of a conversation in Ollama, whose own default cuts an episode off; fewer if the model has learnt fewer."""
@@ -44,6 +48,8 @@ class Interface:
     """Its calls and their results, as text."""
     tools: Sequence[Mapping[str, object]]
     """Its tools with their schemas."""
+    tool_role: str = "tool"
+    """Role of the messages that hold results."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +81,11 @@ def export_gguf(policy: PolicyConfig, out: Path, kind: Quantisation, interface: 
         if Path(own).resolve().is_relative_to(out):
             raise ModelError(f"{out} holds {own}, and would be replaced: name another directory")
     model, tokenizer = load_model(policy.model_copy(update={"dtype": "float32", "device": "cpu", "load_in_4bit": False}))
-    renderer = ChatRenderer(tokenizer)  # refuses a template that episodes could not be rendered with
+    renderer = ChatRenderer(tokenizer, interface.tool_role)  # refuses a template that episodes could not be rendered with
     file = f"{out.name}-{kind}.gguf"
     try:
         with replaced_directory(out) as staging:
-            same = write_gguf(model, tokenizer, staging / file, kind, out.name)
+            same = write_gguf(model, tokenizer, staging / file, kind, out.name, renderer.end_id)
             tokenizer.save_pretrained(staging)
             context = min(CONTEXT, model.config.get_text_config().max_position_embeddings)
             ends = sorted({tokenizer.decode([token]) for token in renderer.end_ids})
@@ -101,8 +107,11 @@ def policy_of_llamacpp(policy: PolicyConfig, folder: Path) -> PolicyConfig:
     adapter, told = policy.adapter and model_hash(policy.adapter), policy.chat_template_kwargs
     key = content_key(model=model_hash(policy.model), adapter=adapter, kind=SERVED, template=told, version=EXPORT_VERSION)
     file = folder / key / f"{key}-{SERVED}.gguf"
-    if not file.is_file():
-        export_gguf(policy, file.parent, SERVED, Interface("", "", ()))
+    if file.is_file():
+        os.utime(file.parent)  # in use, for housekeeping
+    else:
+        with Child() as child:  # which gives back the memory of the whole model
+            child.call(export_gguf, policy, file.parent, SERVED, Interface("", "", ()))
     return policy.model_copy(update={"model": str(file), "adapter": None})
 
 
@@ -150,5 +159,7 @@ def make_readme(name: str, file: str, interface: Interface, same_tokens: bool, c
         ]
         lines += ["it has learnt; `slmsearch` sends ids. The tokenizer lies beside the file.", ""]
     lines += ["## System message", "", "```", interface.system or "(none)", "```", ""]
-    lines += ["## Its calls", "", interface.protocol, "", "```json", json.dumps(list(interface.tools), indent=1), "```", ""]
+    if interface.tools:
+        lines += ["## Its calls", "", interface.protocol, "", f"A result is a message of the role `{interface.tool_role}`.", ""]
+        lines += ["```json", json.dumps(list(interface.tools), indent=1), "```", ""]
     return "\n".join(lines)

@@ -10,6 +10,7 @@ import pytest
 from gguf import GGUFReader
 
 from flows.ops import gguf
+from slmsearch.config import RunConfig
 from slmsearch.corpus.store import load_questions
 from slmsearch.errors import ServiceError
 from slmsearch.models.known import shipped_models
@@ -51,7 +52,11 @@ def test_a_policy_is_taken_away_checked_and_plays_as_it_did(slmsearch: Run, smal
         code, told, err = slmsearch("ask", question, "--policy", "tiny-searcher", "--engine", engine, "--json", *small)
         answers.append((code, json.loads(told)["answer"], [turn["text"] for turn in json.loads(told)["turns"]]))
     assert answers[0] == answers[1] == answers[2] and answers[0][0] == 0
-    (file,) = (tmp_path / "data" / "gguf").glob("*/*.gguf")
+    (file,) = (tmp_path / "data" / export_gguf.FILES).glob("*/*.gguf")
+    assert (
+        GGUFReader(file).fields["tokenizer.ggml.eot_token_id"].contents()
+        == GGUFReader(file).fields["tokenizer.ggml.eos_token_id"].contents()
+    )
     assert {tensor.tensor_type.name for tensor in GGUFReader(file).tensors} == {"Q8_0", "F32"}
 
 
@@ -88,6 +93,27 @@ def test_what_cannot_be_taken_away_is_said_in_one_line_and_loses_nothing(
     assert code == 3 and "Ollama is not installed" in err.splitlines()[-1] and (out / "mine").is_dir(), "before anything is written"
     code, told, err = slmsearch("export", "gguf", "tiny-searcher", "--to", out, "--questions", 0, *small)
     assert code == 0 and "send it token ids" in told and (out / "Modelfile").is_file()
+
+
+@pytest.mark.parametrize(
+    ("changed", "holds", "lacks"),
+    [
+        (
+            {"searcher.format": "native", "searcher.tool_role": "user"},
+            ["Make one call at a time", '"query"', "of the role `user`"],
+            ["<tool>"],
+        ),
+        ({"searcher.programs": True}, ["<code>", "<tool>read_section"], []),
+        ({"searcher.system_prompt": ""}, ["(none)", "<tool>read_section", "of the role `tool`"], []),
+        ({"searcher.reads": "shown"}, ["Answer with a few words of the text"], ["## Its calls"]),
+        ({"environment": "planner"}, ["## System message"], ["## Its calls", "search_pages"]),
+        ({"environment": "writer"}, ["## System message"], ["## Its calls", "search_pages"]),
+    ],
+)
+def test_the_readme_tells_the_calls_that_were_trained(changed: dict[str, Any], holds: list[str], lacks: list[str]) -> None:
+    interface = gguf.describe_interface(RunConfig().changed(changed))
+    readme = export_gguf.make_readme("m", "m.gguf", interface, True, 2048)
+    assert all(text in readme for text in holds) and not any(text in readme for text in lacks), readme
 
 
 def test_ollamas_refusal_is_passed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

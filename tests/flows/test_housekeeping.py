@@ -21,6 +21,7 @@ from slmsearch.judge.cache import FILE as VERDICTS
 from slmsearch.judge.cache import StoredVerdict, VerdictCache
 from slmsearch.retrieval.vectors import PARTIAL_PREFIX
 from slmsearch.retrieval.versions import current_key, is_complete
+from slmsearch.training.export_gguf import FILES
 from slmsearch.training.files import SCRATCH, scratch_of
 from tasks import housekeeping
 from tasks.housekeeping import DeletionPlan, Housekeeping, Item, Rules
@@ -108,6 +109,8 @@ def test_what_aliases_and_current_need_stays_and_the_rest_goes(history: tuple[Ru
     partial = config.paths.index / f"{PARTIAL_PREFIX}abc"
     partial.mkdir()
     (shard / "file").write_text("x")
+    (exported := data_dir / FILES / "abc").mkdir(parents=True)
+    (exported.parent / f"{STAGING_PREFIX}y-999999999").mkdir()
     scratch = config.paths.training / f".sft-x{SCRATCH}"
     (scratch / "checkpoint-3").mkdir(parents=True)
     before = files(data_dir)
@@ -119,7 +122,8 @@ def test_what_aliases_and_current_need_stays_and_the_rest_goes(history: tuple[Ru
     assert other["lineage"]["index_key"] in named(planned, "indexes")
     assert other["lineage"]["data_digest"] in named(planned, "corpora")
     assert {evaluated["key"], other["lineage"]["eval_key_after"]} <= named(planned, "evals")
-    assert {half.name, partial.name, scratch.name} <= named(planned, "half-written")
+    assert {half.name, partial.name, scratch.name, f"{STAGING_PREFIX}y-999999999"} <= named(planned, "half-written")
+    assert named(planned, "gguf") == {"abc"} and not named(Housekeeping(config, RULES).plan(), "gguf")
     assert scratch.name not in named(Housekeeping(config, RULES).plan(), "half-written"), (
         "a training that was killed lately goes on from it"
     )
@@ -133,7 +137,7 @@ def test_what_aliases_and_current_need_stays_and_the_rest_goes(history: tuple[Ru
 
     gone, failed = Housekeeping(config, RULES, LATER).carry_out()
     assert failed == [] and {(item.kind, item.key) for item in gone} == {(item.kind, item.key) for item in planned.items}
-    assert not shard.exists()
+    assert not shard.exists() and not any((data_dir / FILES).iterdir())
     assert not (half.exists() or partial.exists() or scratch.exists())
     assert not (config.paths.index / other["lineage"]["index_key"]).exists()
     artifacts = Path(config.paths.mlruns_dir) / "artifacts" / evaluated["mlflow_run_id"]

@@ -47,6 +47,7 @@ TOOL_STOPS = ("</tool>", "</answer>", "</tool_call>")
 PROGRAM_STOP = "</code>"
 
 NOTHING = 'write one call such as <tool>search_pages("query")</tool>, or <answer>your answer</answer>'
+NO_TAGS = "make one call of a tool, or answer with a few words"
 EMPTY = "the message is empty: " + NOTHING
 CUT_OFF = "the message was too long and was cut off: " + NOTHING
 UNTAGGED = "a call stands between <tool> and </tool>"

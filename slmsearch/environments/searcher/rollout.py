@@ -16,7 +16,7 @@ from typing import TypeAlias
 from slmsearch.config import SearcherConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.environments.searcher.evidence import read_sections
-from slmsearch.environments.searcher.parsing import CUT_OFF, PROGRAM_STOP, TOOL_STOPS, ParsedTurn, parse_turn
+from slmsearch.environments.searcher.parsing import CUT_OFF, NO_TAGS, NOTHING, PROGRAM_STOP, TOOL_STOPS, ParsedTurn, parse_turn
 from slmsearch.environments.searcher.prompt import make_prompt
 from slmsearch.environments.searcher.tools import Toolbox
 from slmsearch.episodes.episode import Episode, StopReason, ToolResult, Turn
@@ -25,8 +25,7 @@ from slmsearch.episodes.sampler import Message, SampledTurn, Sampler, Sampling
 from slmsearch.errors import ConfigError, SandboxError, SlmSearchError
 
 HALVED_FROM = 128
-"""Number of episodes from which on a sampler on a card samples one half while the calls of the other half are served; below it, sampling a
-half takes as long as the whole."""
+"""Number of episodes from which on a sampler on a card samples one half while the other's calls are served; fewer take as long whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +164,9 @@ def _sample_turn(
         row.sampled_tokens += max(len(turn.sampled_ids), turn.num_tokens)
         parsed = parse_turn(turn.text, config.programs, plain=plain and turn.ended)
         parsed = _quote(parsed, row, toolbox)
+        if parsed.malformed:
+            problem = parsed.problem if turn.ended else CUT_OFF
+            parsed = ParsedTurn(problem=problem.replace(NOTHING, NO_TAGS if config.format == "native" else NOTHING))
         told = bool(row.turns) and row.turns[-1].told
         row.stop_reason = _stop_reason(turn, parsed, last, end_malformed=told)
         row.failure = turn.failure
@@ -204,11 +206,8 @@ def _serve(waiting: list[_Waiting], toolbox: Toolbox) -> None:
     programs = [parsed.program for _, _, parsed in waiting if parsed.program is not None]
     ran = iter(toolbox.programs.run(programs) if programs and toolbox.programs is not None else [])
     for row, turn, parsed in waiting:
-        result: ToolResult | SlmSearchError
-        if parsed.malformed:
-            result = ToolResult(f"error: {parsed.problem if turn.ended else CUT_OFF}", served=False)
-        else:
-            result = next(served if parsed.call is not None else ran)
+        refused = ToolResult(f"error: {parsed.problem}", served=False) if parsed.malformed else None
+        result = refused or next(served if parsed.call is not None else ran)
         if isinstance(result, SlmSearchError):
             row.stop_reason, row.failure = StopReason.FAILED, f"{result.boundary}: {result}"
         row.turns.append(_make_turn(turn, parsed, None if isinstance(result, SlmSearchError) else result))

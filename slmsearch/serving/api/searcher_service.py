@@ -8,7 +8,7 @@ from contextlib import aclosing
 
 from slmsearch.config import ServiceConfig
 from slmsearch.episodes.episode import ToolCall
-from slmsearch.errors import SlmSearchError
+from slmsearch.errors import ModelError, SlmSearchError
 from slmsearch.serving.api.metrics import ABANDONED, SERVED_CALL, ServiceMetrics
 from slmsearch.serving.api.player import OnAnswer, Player
 from slmsearch.serving.api.playing import Answer, PlayedStep, ServedCall, ServedPolicy
@@ -186,6 +186,7 @@ class SearcherService:
                 served = self._find_new(self.version)
             except Exception as error:
                 log.warning("no other version was looked for: %s", error, exc_info=not isinstance(error, SlmSearchError))
+                pause_s = AGAIN_SECONDS if isinstance(error, ModelError) else FOLLOW_SECONDS  # or it would be exported again and again
                 continue
             if served is None:
                 continue

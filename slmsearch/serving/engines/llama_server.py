@@ -31,6 +31,7 @@ def main(arguments: Sequence[str]) -> None:
     settings.model.path, settings.model_alias = given.model, {given.alias}
     settings.hostnames, settings.port = [given.host], given.port
     settings.n_parallel, settings.n_ctx, settings.n_gpu_layers = given.parallel, given.ctx_size, given.n_gpu_layers
+    settings.endpoint_slots = False  # it shows the prompts to everybody who can connect
     settings.lora_adapters = [_adapter(path) for path in given.lora]
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: os._exit(0))  # at an orderly end of the interpreter its threads are waited for, for ever

@@ -1,5 +1,6 @@
 """A model written as a GGUF is the model: its weights read back, its tokens and log-probabilities those of llama.cpp."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,13 @@ from transformers import AutoModelForCausalLM, GemmaConfig, LlamaConfig, Qwen2Co
 
 from slmsearch.config import PolicyConfig
 from slmsearch.errors import ModelError
-from slmsearch.models import gguf_file
+from slmsearch.models import gguf_file, k_quants
 from slmsearch.models.convert import convert_gguf
 from slmsearch.models.gguf_file import write_gguf
-from slmsearch.models.k_quants import BLOCK, quantise_q4_k, quantise_q6_k
+from slmsearch.models.k_quants import BLOCK, in_parts, quantise_q4_k, quantise_q6_k
 from slmsearch.models.load import load_tokenizer
 from tests.root import ROOT
+from tests.zoo.tokenizers import load_smollm2
 
 TINY = ROOT / "data" / "models" / "tiny-searcher"
 SHAPE: dict[str, Any] = {
@@ -56,9 +58,10 @@ def make(kind: str, tied: bool, **more: Any) -> Any:
 
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("kind", KINDS)
-def test_weights_are_read_back_as_they_were(kind: str, tied: bool, tokenizer: Any, tmp_path: Path) -> None:
-    model = make(kind, tied, head_dim=HEADS[kind]).bfloat16()  # `convert_gguf` writes bfloat16, which rounds none of these
-    assert not write_gguf(model, tokenizer, tmp_path / "m.gguf", "f32", "m"), "llama.cpp does not know how tiny-searcher divides text"
+def test_weights_are_read_back_as_they_were(kind: str, tied: bool, tmp_path: Path) -> None:
+    real = load_smollm2()
+    model = make(kind, tied, head_dim=HEADS[kind], vocab_size=len(real)).bfloat16()  # `convert_gguf` writes it, which rounds none of these
+    assert write_gguf(model, real, tmp_path / "m.gguf", "f32", "m")
     (tmp_path / "back").mkdir()
     convert_gguf(tmp_path / "m.gguf", tmp_path / "back", tied)
     back = AutoModelForCausalLM.from_pretrained(tmp_path / "back", dtype=torch.bfloat16)
@@ -68,17 +71,19 @@ def test_weights_are_read_back_as_they_were(kind: str, tied: bool, tokenizer: An
     assert (back.get_input_embeddings().weight is back.get_output_embeddings().weight) is tied
 
 
-def test_a_missing_weight_is_missed(tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_weight_is_missed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """transformers puts random numbers in its place, and prints a report."""
     whole = gguf_file._list_weights
     monkeypatch.setattr(gguf_file, "_list_weights", lambda model: (one for one in whole(model) if "layers.1.mlp.up_proj" not in one[0]))
-    write_gguf(make("qwen2", True), tokenizer, tmp_path / "m.gguf", "f32", "m")
+    real = load_smollm2()
+    write_gguf(make("qwen2", True, vocab_size=len(real)), real, tmp_path / "m.gguf", "f32", "m")
     with pytest.raises(ModelError, match=r"it has no model.layers.1.mlp.up_proj.weight \(1 weights are missing\)"):
         convert_gguf(tmp_path / "m.gguf", tmp_path, tied=True)
 
 
-def test_heads_of_a_qwen3_that_transformers_takes_for_larger_are_refused(tokenizer: Any, tmp_path: Path) -> None:
-    write_gguf(make("qwen3", True), tokenizer, tmp_path / "m.gguf", "f32", "m")
+def test_heads_of_a_qwen3_that_transformers_takes_for_larger_are_refused(tmp_path: Path) -> None:
+    real = load_smollm2()
+    write_gguf(make("qwen3", True, vocab_size=len(real)), real, tmp_path / "m.gguf", "f32", "m")
     with pytest.raises(ModelError, match=r"m\.gguf cannot be read"):
         convert_gguf(tmp_path / "m.gguf", tmp_path, tied=True)
 
@@ -91,6 +96,14 @@ def test_what_the_format_cannot_say_is_refused(tokenizer: Any, real_tokenizers: 
     with pytest.raises(ModelError, match=r"a model with scaled positions \(linear\)"):
         write_gguf(scaled, tokenizer, tmp_path / "m.gguf", "f32", "m")
     assert list(tmp_path.iterdir()) == []
+    write_gguf(make("qwen2", True), tokenizer, tmp_path / "m.gguf", "f32", "m")
+    with pytest.raises(
+        ModelError, match=r"m\.gguf divides text by rules \(superbpe\) that are not read from a GGUF: put the model's tokenizer"
+    ):
+        load_tokenizer(PolicyConfig(model=str(tmp_path / "m.gguf")))
+    for file in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(TINY / file, tmp_path)
+    assert load_tokenizer(PolicyConfig(model=str(tmp_path / "m.gguf")))("Where?")["input_ids"] == tokenizer("Where?")["input_ids"]
 
 
 def test_real_tokenizers_keep_their_rules(real_tokenizers: dict[str, Any], tmp_path: Path) -> None:
@@ -125,6 +138,12 @@ def test_every_type_is_as_near_as_its_bits_allow(tokenizer: Any, tmp_path: Path)
 FLOATS = st.floats(-1e4, 1e4, width=32, allow_subnormal=False).map(lambda value: 0.0 if abs(value) < 1e-4 else value)
 
 
+def test_blocks_are_worked_on_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(k_quants, "AT_ONCE", 3)
+    values = np.random.default_rng(1).normal(size=(5, 2 * BLOCK)).astype(np.float32)
+    assert np.array_equal(in_parts(values, quantise_q4_k), quantise_q4_k(values))
+
+
 @settings(max_examples=60, deadline=None)
 @given(arrays(np.float32, (2, BLOCK), elements=FLOATS, fill=st.just(0.0)))
 def test_k_quants_miss_no_weight_by_more_than_a_step(values: Any) -> None:
@@ -133,6 +152,7 @@ def test_k_quants_miss_no_weight_by_more_than_a_step(values: Any) -> None:
         (quantise_q6_k, gguf.GGMLQuantizationType.Q6_K, 31),
     ):
         found = dequantize(quantise(values), kind)
+        assert np.array_equal(in_parts(np.stack([values, values[::-1]]), quantise), np.stack([quantise(values), quantise(values[::-1])]))
         assert found.shape == values.shape and np.isfinite(found).all()
         span = np.abs(values).max(-1, keepdims=True)
         assert (np.abs(found - values) <= span * 2.5 / levels + 1e-6).all(), kind.name

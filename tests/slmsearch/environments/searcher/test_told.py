@@ -6,7 +6,7 @@ from slmsearch.config import SearcherConfig
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.pages import Page
 from slmsearch.corpus.questions import Question
-from slmsearch.environments.searcher.parsing import CUT_OFF, NOTHING
+from slmsearch.environments.searcher.parsing import CUT_OFF, EMPTY, NO_TAGS, NOTHING
 from slmsearch.environments.searcher.rollout import play_episodes
 from slmsearch.environments.searcher.tools import VIEW, Toolbox
 from slmsearch.episodes.episode import Episode, StopReason, ToolCall
@@ -80,6 +80,14 @@ def test_a_turn_that_was_cut_off_without_one_is_told_and_then_ends_the_episode()
     episode = play(sampler=CutWriter(30, "Well, " * 20, "Well, " * 20))
     assert episode.turns[0].result.text == f"error: {CUT_OFF}"
     assert (episode.stop_reason, len(episode.turns)) == (StopReason.MAX_TOKENS, 2)
+
+
+def test_where_the_template_has_the_form_of_calls_nothing_is_said_of_tags():
+    native = SearcherConfig(max_episode_tokens=2000, format="native")
+    cut = play(config=native, sampler=CutWriter(30, "Well, " * 20, "Well, " * 20)).turns[0].result
+    empty = play("", ANSWER, config=native).turns[0].result
+    assert [cut.text, empty.text] == [f"error: {text.replace(NOTHING, NO_TAGS)}" for text in (CUT_OFF, EMPTY)]
+    assert NO_TAGS in cut.text and "<" not in cut.text + empty.text
 
 
 def test_an_invented_tool_is_a_call_that_is_not_served():

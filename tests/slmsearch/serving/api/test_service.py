@@ -17,7 +17,7 @@ from slmsearch.corpus.library import Library
 from slmsearch.corpus.pages import Page
 from slmsearch.environments.searcher.tools import Toolbox
 from slmsearch.episodes.scripted import ScriptedSampler
-from slmsearch.errors import ModelError
+from slmsearch.errors import ModelError, ServiceError, SlmSearchError
 from slmsearch.serving.api import player, playing
 from slmsearch.serving.api import searcher_service as service
 from slmsearch.serving.api.app import make_app
@@ -319,15 +319,22 @@ def test_another_version_takes_over_when_it_is_loaded(make: Make, control: Contr
     assert asked.metrics.registry.get_sample_value("slmsearch_model_info", {"version": "tiny/1", "index_key": "index-1"}) is None
 
 
-def test_a_store_that_is_down_changes_nothing(make: Make) -> None:
-    looks = threading.Semaphore(0)
+@pytest.mark.parametrize(("failure", "pause_s"), [(ServiceError("the store is down"), 0.01), (NOT_THERE, 0.02)])
+def test_a_store_that_is_down_changes_nothing_and_a_model_that_cannot_be_exported_is_not_tried_at_once_again(
+    make: Make, failure: SlmSearchError, pause_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "AGAIN_SECONDS", 0.02)
+    looks, pauses = threading.Semaphore(0), list[float | None]()
 
     def find_new(_: str) -> ServedPolicy | None:
         looks.release()
-        raise NOT_THERE
+        raise failure
 
     asked = make(find_new=find_new)
-    assert looks.acquire(timeout=WAIT_SECONDS) and looks.acquire(timeout=WAIT_SECONDS)
+    wait = asked._draining.wait
+    monkeypatch.setattr(asked._draining, "wait", lambda seconds=None: pauses.append(seconds) or wait(seconds))
+    assert all(looks.acquire(timeout=WAIT_SECONDS) for _ in range(4))
+    assert set(pauses) == {pause_s}
     assert run(Client(asked).ask("Alba?")).status_code == 200
 
 
