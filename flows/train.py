@@ -140,10 +140,12 @@ def play_without_searching(run: Pipeline, first: PolicyConfig, data: Data, train
 def play_few_shot(run: Pipeline, first: PolicyConfig, data: Data) -> Evaluated | None:
     """Evaluate the untrained policy with worked examples; None, with a warning, if there are too few or the context is too short.
 
-    Its batches are smaller: an example is as long as an episode.
+    Its batches are smaller: an example is as long as an episode. Within a limited time it is asked no more than a decision needs.
     """
-    batch = max(1, run.config.evaluate.batch_size // (1 + SHOTS))
-    shown = run.config.changed({"evaluate.shots": SHOTS, "evaluate.batch_size": batch})
+    evaluate, learn, decision = run.config.evaluate, run.config.learn, run.config.decision
+    limit = min(evaluate.limit, decision.min_questions) if learn.budget_s else evaluate.limit
+    batch = max(1, evaluate.batch_size // (1 + SHOTS))
+    shown = run.config.changed({"evaluate.shots": SHOTS, "evaluate.batch_size": batch, "evaluate.limit": limit})
     try:
         return evaluate_policy(replace(run, config=shown), data, PolicySpec("few-shot", first), "evaluate-few-shot")
     except (ConfigError, ContextError) as error:

@@ -51,8 +51,10 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SmallWorld]:
         yield made
 
 
-def evaluate(world: SmallWorld, *words: str) -> dict[str, Any]:
-    process = world.start("evaluate", "--split", "all", "--limit", "60", "--json", *words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+def evaluate(world: SmallWorld, *words: str, limit: int = 60) -> dict[str, Any]:
+    process = world.start(
+        "evaluate", "--split", "all", "--limit", str(limit), "--json", *words, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
     out, errors = process.communicate(timeout=2 * PATIENCE_SECONDS)
     assert process.returncode == 0, errors
     found: dict[str, Any] = json.loads(out)
@@ -60,15 +62,15 @@ def evaluate(world: SmallWorld, *words: str) -> dict[str, Any]:
 
 
 def test_a_policy_that_reads(world: SmallWorld, tmp_path: Path) -> None:
-    found = evaluate(world, "--policy", "untrained", "--twins", "--withdraw", "--samples", "3")
-    assert found["twins"]["n"] > 60 and set(found["twins"]) >= {"both_right", "unknown_right"}
+    found = evaluate(world, "--policy", "untrained", "--twins", "--withdraw", "--samples", "3", limit=30)
+    assert found["twins"]["n"] > 30 and set(found["twins"]) >= {"both_right", "unknown_right"}
     for share in (found["twins"]["both_right"], found["grounded_frac"], found["pass_at_k"], found["majority_at_k"]):
         assert set(share) == {"value", "low", "high"} and 0 <= share["low"] <= share["value"] <= share["high"] <= 1
     assert found["grounded_frac"]["value"] > 0.6, "tiny-searcher reads"
     assert found["pass_at_k"]["value"] >= found["majority_at_k"]["value"]
-    again = evaluate(world, "--policy", "untrained", "--twins", "--withdraw", "--samples", "3")
+    again = evaluate(world, "--policy", "untrained", "--twins", "--withdraw", "--samples", "3", limit=30)
     assert {name: again[name] for name in ("key", "trust")} == {name: found[name] for name in ("key", "trust")}
-    plain = evaluate(world, "--policy", "untrained")
+    plain = evaluate(world, "--policy", "untrained", limit=30)
     assert plain["key"] == found["key"] and "twins" not in plain
 
 

@@ -120,28 +120,27 @@ def test_it_holds_what_the_code_reads_and_nothing_secret(installed: Installed) -
     assert {"slmsearch/py.typed", "flows/py.typed", "tasks/py.typed", "flows/cli/project/.env.example"} <= names
 
 
-def test_a_preset_runs_and_data_stand_in_the_current_folder(installed: Installed) -> None:
-    words = ["--corpus.world.pages=60", "--control.steps=2", '--evaluate.baselines=["random"]', *SMALL]
-    code, out, errors = installed.run("slmsearch", "run", "train-and-eval", "--config", "demo", "--json", *words)
-    assert code == 0, errors
-    folder = installed.folder
-    assert errors.splitlines()[0] == f"Data in {folder / 'data'}, MLflow in {folder / 'mlruns'}"
-    result = json.loads(out)
-    assert result["training"]["steps"] == 2
-    adapters = {path.parents[1].name for path in (folder / "data" / "training").glob("*/adapter/adapter_model.safetensors")}
-    assert result["lineage"]["train_key"] in adapters and (folder / "mlruns" / "mlflow.db").is_file()
-
-
-def test_a_folder_is_learnt_to_its_end(installed: Installed) -> None:
+def test_a_preset_learns_a_folder_to_its_end_and_data_stand_in_the_current_folder(installed: Installed) -> None:
     notes = installed.folder / "notes"
     notes.mkdir()
     for number, name in enumerate(NAMES):
         (notes / f"{name.lower()}.md").write_text(PAGE.format(name, NAMES[number - 11], 1700 + 7 * number, 3 + number, 1850 + 2 * number))
-    words = ["--budget=0", "--policy.model=tiny-searcher", "--sft.steps=2", "--decision.min_questions=4", *SMALL]
+    words = [
+        "--budget=0",
+        "--policy.model=tiny-searcher",
+        "--searcher.max_episode_tokens=900",
+        "--sft.steps=2",
+        "--decision.min_questions=4",
+        *SMALL,
+    ]
     code, out, errors = installed.run("slmsearch", "learn", "notes", "--json", *words)
     assert code == 0, errors
-    settings = Path(json.loads(out)["learnt"]["settings"])
-    assert settings.is_relative_to(installed.folder / "data" / "learn")
+    folder, result = installed.folder, json.loads(out)
+    assert errors.splitlines()[0] == f"Data in {folder / 'data'}, MLflow in {folder / 'mlruns'}"
+    adapters = {path.parents[1].name for path in (folder / "data" / "training").glob("*/adapter/adapter_model.safetensors")}
+    assert result["training"]["steps"] == 2 and result["lineage"]["train_key"] in adapters and (folder / "mlruns" / "mlflow.db").is_file()
+    settings = Path(result["learnt"]["settings"])
+    assert settings.is_relative_to(folder / "data" / "learn")
     code, out, errors = installed.run("slmsearch", "search", "--config", str(settings), "--json", "roof of Halden mill")
     assert code == 0 and "halden" in out.lower(), errors
     assert errors.count("\n") < 5 and not (settings.parent / "data").exists(), "the settings say where the data are"

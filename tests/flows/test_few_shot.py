@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -61,6 +62,14 @@ def test_examples_take_their_room_from_the_batch(run: Pipeline, monkeypatch: pyt
     found: Any = play_few_shot(run, run.config.policy, Data("digest"))
     assert (found.shots, found.batch_size) == (SHOTS, 10)
     assert run.config.evaluate.shots == 0
+
+
+@pytest.mark.parametrize(("budget_s", "asked"), [(0.0, 136), (3600.0, 50)])
+def test_within_a_limited_time_few_questions_are_asked(budget_s: float, asked: int, run: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flows.train.evaluate_policy", evaluation(lambda config: config.evaluate))
+    limited = {"learn.budget_s": budget_s, "evaluate.limit": 136, "decision.min_questions": 50}
+    found: Any = play_few_shot(replace(run, config=run.config.changed(limited)), run.config.policy, Data("digest"))
+    assert found.limit == asked
 
 
 @pytest.mark.parametrize("error", [ConfigError("there are none"), ContextError("it is too short")])

@@ -165,10 +165,9 @@ def _printed(heading: Heading, lines: Sequence[PdfLine], numbers: Sequence[int],
             if key_of(text) in wanted or _bare(text) in wanted:
                 far = abs(lines[number].top - heading.height) if heading.height is not None else 0.0
                 best = min(best or (far, 0.0, number, count), (far, -lines[number].size, number, count))
+    named = re.compile(rf"(?<!\w){re.escape(heading.text)}(?!\w)")
     if best is None and heading.height is None:  # an outline that points to pages may shorten what is printed
-        best = next(
-            ((0.0, 0.0, n, 1) for n in numbers if lines[n].size > LARGER * setting.size and _bare(heading.text) in lines[n].key), None
-        )
+        best = next(((0.0, 0.0, n, 1) for n in numbers if lines[n].size > LARGER * setting.size and named.search(lines[n].text)), None)
     if best is None:
         return None
     *_, number, count = best

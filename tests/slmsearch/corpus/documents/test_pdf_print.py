@@ -200,6 +200,7 @@ def test_numbered_lines_below_the_outlines_depth_are_headings_in_their_order() -
 
 def test_an_entry_that_names_a_part_of_what_is_printed_stands_there() -> None:
     page = down([*plain(*[FILLING] * 6, ""), ("6.4.1 int mpx_make(mpx_options *mpxopt)", 12.0, BOLD), *plain("", *[FILLING] * 6)])
+    assert headings(pdf_to_markdown(place_pdf([page], [("make", 0)]))) == ["## make"], "a part of a word is not named"
     read = pdf_to_markdown(place_pdf([page], [("mpx_make", 0)]))
     assert headings(read) == ["## 6.4.1 int mpx_make(mpx_options *mpxopt)"] and read.content.index("##") > len(FILLING)
 
