@@ -37,7 +37,7 @@ _GOES_ON = re.compile(r"[^\W\d_]+")
 BULLET = re.compile(r"(?:[\u2022\u2023\u25aa\u25cf\u25e6\u2043\u2219\u00b7\u25a0*]|[-\u2013\u2014])\s+(?=\S)")
 _NUMBERED = re.compile(r"\(?(?:\d{1,3}|[a-z])[.)]\s+\S")
 _KIND = re.compile(r"\[[^\]]+\]")
-"""What Texinfo sets at the end of a line that something is defined in."""
+"""Kind of what a line defines, which Texinfo sets at its end."""
 _ENDS = tuple(".!?:;\u3002\uff01\uff1f")
 
 

@@ -32,7 +32,7 @@ ALONE = re.compile(
     r"(?:\d+|[A-Z]|[IVXLC]+|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve)\W?",
     re.IGNORECASE,
 )
-"""What stands over the title of a chapter."""
+"""Line over the title of a chapter."""
 _DEPTH = re.compile(r"(?:[^\W\d_]{4,9}\s+)?((?:[A-Z](?=\.)|\d{1,2})(?:\.\d{1,2})*)\.?\s+[^\s\w]{0,2}[^\W\d_]")
 """A number of parts, with "Chapter" or the like before it."""
 _COUNTED = re.compile(r"([IVX]{1,5}|\d{1,2})\.?\s+[A-Z]")
