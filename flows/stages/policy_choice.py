@@ -78,7 +78,8 @@ class SearcherChoice:
             return spec
         require_llamacpp()
         require_policy(spec.policy, self.config.paths)
-        return replace(spec, policy=policy_of_llamacpp(spec.policy, Path(self.config.paths.data_dir) / FILES))
+        folder, role = Path(self.config.paths.data_dir) / FILES, self.config.searcher.tool_role
+        return replace(spec, policy=policy_of_llamacpp(spec.policy, folder, role))
 
     def find(self) -> ServedPolicy:
         """Return policy and index to serve: the champion on the index of its evaluation, or another policy on the configured corpus.

@@ -7,8 +7,8 @@ from typing import Any
 from slmsearch.errors import ModelError
 from slmsearch.foreign import cause_of
 
-READ_RULES = ("default", "gpt-2", "llama-bpe", "qwen2", "smollm")
-"""Rules for dividing text, by llama.cpp's names, of which the tokenizer that is read from a GGUF gives the same tokens."""
+READ_RULES = ("gpt-2", "qwen2", "smollm")
+"""Rules for dividing text, by llama.cpp's names, of which a byte-level BPE that is read from a GGUF gives the same tokens."""
 NAMED_FRAC = 0.01
 """Smallest share of the weights from which on a kind is named."""
 
@@ -82,11 +82,12 @@ def load_tokenizer(source: Path) -> Any:
 
     try:
         tokenizer: Any = AutoTokenizer.from_pretrained(source.parent, gguf_file=source.name)
-        rule = GGUFReader(source).get_field("tokenizer.ggml.pre")
+        fields = GGUFReader(source).fields
+        rule, is_bpe = fields.get("tokenizer.ggml.pre"), fields["tokenizer.ggml.model"].contents() == "gpt2"
     except Exception as error:  # as above
         raise _unreadable(source, error) from error
-    name = "default" if rule is None else str(rule.contents())
-    if name not in READ_RULES:
+    name = "" if rule is None else str(rule.contents())
+    if name and is_bpe and name not in READ_RULES:
         raise ModelError(
             f"{source.name} divides text by rules ({name}) that are not read from a GGUF: put the model's tokenizer.json and"
             " tokenizer_config.json beside it"

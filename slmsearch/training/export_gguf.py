@@ -48,7 +48,7 @@ class Interface:
     """Its calls and their results, as text."""
     tools: Sequence[Mapping[str, object]]
     """Its tools with their schemas."""
-    tool_role: str = "tool"
+    tool_role: str
     """Role of the messages that hold results."""
 
 
@@ -96,7 +96,7 @@ def export_gguf(policy: PolicyConfig, out: Path, kind: Quantisation, interface: 
     return Exported(out / file, same)
 
 
-def policy_of_llamacpp(policy: PolicyConfig, folder: Path) -> PolicyConfig:
+def policy_of_llamacpp(policy: PolicyConfig, folder: Path, tool_role: str) -> PolicyConfig:
     """Return a policy's settings for llama.cpp; its file is written into `folder`, if it is not there yet.
 
     Raises:
@@ -111,7 +111,7 @@ def policy_of_llamacpp(policy: PolicyConfig, folder: Path) -> PolicyConfig:
         os.utime(file.parent)  # in use, for housekeeping
     else:
         with Child() as child:  # which gives back the memory of the whole model
-            child.call(export_gguf, policy, file.parent, SERVED, Interface("", "", ()))
+            child.call(export_gguf, policy, file.parent, SERVED, Interface("", "", (), tool_role))
     return policy.model_copy(update={"model": str(file), "adapter": None})
 
 

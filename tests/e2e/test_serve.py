@@ -75,7 +75,7 @@ def test_a_killed_supervisor_leaves_no_server(start: Any) -> None:
 
 def test_llama_cpp_serves_an_exported_model(start: Any, tmp_path: Path) -> None:
     """Without tiny-searcher's own tokenizer, so that only text without numbers is the same to it: a question, a first turn."""
-    weights = export_gguf(PolicyConfig(model=MODEL), tmp_path / "tiny", "f32", Interface("", "", ())).file
+    weights = export_gguf(PolicyConfig(model=MODEL), tmp_path / "tiny", "f32", Interface("", "", (), "tool")).file
     supervisor, told = start("--engine", "llamacpp", "--model", str(weights), "--ctx-size", "512", "--parallel", "2")
     assert ask(told) == '<tool>search_pages("Lower Kelvinen")</tool>'
     supervisor.send_signal(signal.SIGTERM)

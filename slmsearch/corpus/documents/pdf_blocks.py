@@ -96,18 +96,22 @@ def blocks(lines: Sequence[PdfLine], setting: Setting) -> Iterator[str]:
     yield from _cut_notes(cut, lines, setting)
 
 
+def _is_next(before: PdfLine, line: PdfLine, setting: Setting) -> bool:
+    """Say whether a line stands directly below another."""
+    return line.page == before.page and 0 < before.bottom - line.bottom < NEW_PARAGRAPH * setting.leading * line.size
+
+
 def _without_words_in_code(lines: Sequence[PdfLine], setting: Setting) -> list[PdfLine]:
     """Take a line that is one word of code, such as an address, for a part of the paragraph that it ends or goes on with."""
     made = list(lines)
     for number, (before, line) in enumerate(itertools.pairwise(lines), 1):
-        is_below = line.page == before.page and 0 < before.bottom - line.bottom < NEW_PARAGRAPH * setting.leading * line.size
         is_alone = line.fixed and not before.fixed and not (number + 1 < len(lines) and lines[number + 1].fixed)
         goes_on = (
             before.text[-1] not in _ENDS
             and abs(line.left - before.left) < ALIGNED
             and before.right - before.left > SHORT_FRAC * setting.width
         )
-        if is_below and is_alone and goes_on and " " not in line.text:
+        if _is_next(before, line, setting) and is_alone and goes_on and " " not in line.text:
             made[number] = replace(line, fixed=False)
     return made
 
@@ -210,9 +214,10 @@ def _is_stretched(line: PdfLine, setting: Setting) -> bool:
 
 def _goes_on_in(row: PdfLine, before: PdfLine, line: PdfLine, setting: Setting) -> bool:
     """Say whether a line directly below another begins where a cell of a row does, and holds no cells of its own."""
-    is_below = line.page == before.page and 0 < before.bottom - line.bottom < NEW_PARAGRAPH * setting.leading * line.size
     return (
-        is_below and not (line.cells or line.fixed or line.is_item) and any(abs(line.left - start) < ALIGNED for start, *_ in row.cells[1:])
+        _is_next(before, line, setting)
+        and not (line.cells or line.fixed or line.is_item)
+        and any(abs(line.left - start) < ALIGNED for start, *_ in row.cells[1:])
     )
 
 

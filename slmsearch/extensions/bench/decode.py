@@ -76,7 +76,7 @@ def run_decode(shape: BenchShape, runs: int, say: Say) -> Result:
     with tempfile.TemporaryDirectory() as folder:
         if find_spec("xllamacpp"):
             kind: Quantisation = "bf16" if policy.dtype == "bfloat16" else "f32"
-            file = export_gguf(policy, Path(folder) / "model", kind, Interface("", "", ())).file
+            file = export_gguf(policy, Path(folder) / "model", kind, Interface("", "", (), searcher.tool_role)).file
             samplers[LLAMACPP] = EngineSampler(LlamaCppEngine(str(file), cpu=True), load_tokenizer(policy), searcher.tool_role)
         if find_spec("vllm"):
             samplers[VLLM] = EngineSampler(_open_vllm(shape), load_tokenizer(policy), searcher.tool_role)

@@ -34,9 +34,11 @@ class RecordedBuild:
         """
         environment = {**os.environ, "PYTHONPATH": str(folder)}
         command = [sys.executable, "-P", recorded_steps.__file__, shape, json.dumps(settings)]
-        self._process = subprocess.Popen(
-            command, cwd=folder, env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-        )
+        self._log = folder.with_name(f"{COMMIT}.log")
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                command, cwd=folder, env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log
+            )
 
     def take_step(self) -> tuple[float, float]:
         """Take a step; return the seconds of its rollouts and of the whole.
@@ -50,7 +52,7 @@ class RecordedBuild:
             self._process.stdin.flush()
             rollout_s, step_s = json.loads(self._process.stdout.readline())
         except (OSError, ValueError) as error:
-            raise ServiceError(f"the build of {COMMIT} has ended with exit code {self._process.wait()}") from error
+            raise ServiceError(f"the build of {COMMIT} has ended with exit code {self._process.wait()}; see {self._log}") from error
         return float(rollout_s), float(step_s)
 
     def close(self) -> None:

@@ -1,5 +1,6 @@
 """A model written as a GGUF is the model: its weights read back, its tokens and log-probabilities those of llama.cpp."""
 
+import copy
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -13,11 +14,12 @@ from gguf.quants import dequantize
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from tokenizers import pre_tokenizers
 from transformers import AutoModelForCausalLM, GemmaConfig, LlamaConfig, Qwen2Config, Qwen3Config
 
 from slmsearch.config import PolicyConfig
 from slmsearch.errors import ModelError
-from slmsearch.models import gguf_file, k_quants
+from slmsearch.models import convert, gguf_file, k_quants
 from slmsearch.models.convert import convert_gguf
 from slmsearch.models.gguf_file import write_gguf
 from slmsearch.models.k_quants import BLOCK, in_parts, quantise_q4_k, quantise_q6_k
@@ -104,6 +106,31 @@ def test_what_the_format_cannot_say_is_refused(tokenizer: Any, real_tokenizers: 
     for file in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(TINY / file, tmp_path)
     assert load_tokenizer(PolicyConfig(model=str(tmp_path / "m.gguf")))("Where?")["input_ids"] == tokenizer("Where?")["input_ids"]
+
+
+@pytest.mark.parametrize("arch", ["llama", "qwen2"])
+def test_a_tokenizer_whose_rules_are_read_from_the_file_gives_the_same_tokens(
+    arch: str, real_tokenizers: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = copy.deepcopy(real_tokenizers["smollm2"])
+    plain.backend_tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    texts = [
+        "Who wrote Faust, in 1808?",
+        "  two  blanks\n\n\ttab",
+        "It's 3.14159 km², naïve café",
+        "I'LL DON'T",
+        "日本語 and ½",
+        "a1b22c333 12345",
+    ]
+    for name, real in (("smollm", real_tokenizers["smollm2"]), ("qwen2", real_tokenizers["qwen2.5"]), ("gpt-2", plain)):
+        write_gguf(make(arch, True, vocab_size=len(real)), real, tmp_path / f"{name}.gguf", "bf16", name)
+        read = load_tokenizer(PolicyConfig(model=str(tmp_path / f"{name}.gguf")))
+        assert [read(text, add_special_tokens=False)["input_ids"] for text in texts] == [
+            real(text, add_special_tokens=False)["input_ids"] for text in texts
+        ], name
+    monkeypatch.setattr(convert, "READ_RULES", ("smollm",))
+    with pytest.raises(ModelError, match=r"rules \(gpt-2\)"):
+        load_tokenizer(PolicyConfig(model=str(tmp_path / "gpt-2.gguf")))
 
 
 def test_real_tokenizers_keep_their_rules(real_tokenizers: dict[str, Any], tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ STOP = ("</tool>", "</answer>")
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    exported = export_gguf(PolicyConfig(model=str(TINY)), tmp_path_factory.mktemp("gguf") / "tiny", "f32", Interface("", "", ()))
+    exported = export_gguf(PolicyConfig(model=str(TINY)), tmp_path_factory.mktemp("gguf") / "tiny", "f32", Interface("", "", (), "tool"))
     assert not exported.same_tokens
     return exported.file
 

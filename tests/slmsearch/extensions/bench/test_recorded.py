@@ -72,7 +72,8 @@ def test_a_build_that_does_not_start_is_left_out(home: Path) -> None:
     said: list[str] = []
     with recorded_build("demo", {}, home, said.append) as build:
         assert build is None
-    assert said == [f"  without the build of {COMMIT}: the build of {COMMIT} has ended with exit code 1"]
+    assert "shapes" in (home / f"{COMMIT}.log").read_text()
+    assert said == [f"  without the build of {COMMIT}: the build of {COMMIT} has ended with exit code 1; see {home / COMMIT}.log"]
 
 
 def test_where_there_is_no_history_it_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
