@@ -1,15 +1,11 @@
 """llama.cpp, the real one, plays a model as torch does, and says in one line what it cannot."""
 
 import copy
-import os
-import signal
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
-import psutil
 import pytest
 import torch
 from gguf import GGUFReader
@@ -26,12 +22,14 @@ from slmsearch.episodes.sampler import Sampling
 from slmsearch.errors import ContextError, ModelError, ServiceError
 from slmsearch.models.hashes import model_hash
 from slmsearch.models.load import load_model
+from slmsearch.sampling import llamacpp
 from slmsearch.sampling.engine_sampler import CompletionRequest
 from slmsearch.sampling.llamacpp import LlamaCppEngine
 from slmsearch.sampling.load_sampler import make_sampler
 from slmsearch.training.export_gguf import Interface, export_gguf
 from tests.root import ROOT
 from tests.slmsearch.models.test_gguf_file import make
+from tests.slmsearch.training import far
 from tests.zoo.tokenizers import SPLIT
 
 pytest.importorskip("xllamacpp", reason="xllamacpp is not installed (extra `llamacpp`)")
@@ -123,28 +121,21 @@ def test_what_llama_cpp_cannot_play_is_said_in_one_line(engine: LlamaCppEngine, 
         load_model(PolicyConfig(model=str(tiny)))
 
 
-def test_a_child_that_is_killed_while_it_writes_is_an_error_and_the_next_call_begins_anew(tiny: Path) -> None:
+def test_a_child_that_is_killed_while_it_writes_is_an_error_and_the_next_call_begins_anew(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     engine, request = LlamaCppEngine(str(tiny), cpu=True), CompletionRequest((5, 6), 4, 1)
     before, pid, address = engine.complete([request], 0.0, 1), engine.pid, engine.address
     assert pid is not None
     assert httpx.get(f"{address}/slots").status_code == 501, "what is asked is nobody else's business"
-    many = [CompletionRequest((5, 6), 900, seed) for seed in range(2000)]
-    killer = threading.Thread(target=lambda: (wait_for_work(pid), os.kill(pid, signal.SIGKILL)))
-    killer.start()
-    with pytest.raises(ServiceError, match=r"was killed by SIGKILL: out of memory\?"):
-        engine.complete(many, 1.0, 1)
-    killer.join()
+    many = [CompletionRequest((5, 6), 900, seed) for seed in range(100)]
+    with monkeypatch.context() as patched:
+        patched.setattr(llamacpp, "write_turns", far.write_and_be_killed)
+        with pytest.raises(ServiceError, match=r"was killed by SIGKILL: out of memory\?"):
+            engine.complete(many, 1.0, 1)
     with pytest.raises(httpx.ConnectError):
         httpx.get(f"{address}/health")
     assert engine.complete([request], 0.0, 1) == before and engine.pid != pid
-
-
-def wait_for_work(pid: int) -> None:
-    """Wait until the child has computed for half a second."""
-    child = psutil.Process(pid)
-    before = child.cpu_times().user
-    while child.cpu_times().user < before + 0.5:
-        pass
 
 
 def test_a_file_has_the_hash_of_its_content_and_its_tokenizer(tiny: Path, tmp_path: Path) -> None:

@@ -4,7 +4,8 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from slmsearch.errors import IndexUnusableError, SlmSearchError
 
@@ -60,3 +61,19 @@ def say_and_wait(progress: Callable[[str], None]) -> None:
     """Say the process id and never end."""
     progress(str(os.getpid()))
     signal.pause()
+
+
+def write_and_be_killed(path: str, cpu: bool, bodies: Sequence[dict[str, Any]]) -> list[list[int]]:
+    """Be killed in the midst of the turns that llama.cpp writes: with the first that is written."""
+    import httpx
+
+    from slmsearch.sampling.llamacpp import write_turns
+
+    post = httpx.Client.post
+
+    def post_and_be_killed(*args: Any, **kwargs: Any) -> None:
+        assert post(*args, **kwargs).status_code == 200
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    httpx.Client.post = post_and_be_killed  # type: ignore[method-assign, assignment]
+    return write_turns(path, cpu, bodies)
