@@ -7,6 +7,7 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
+from flows.ops.live_documents import LiveDocuments
 from flows.runtime.settings import API_TOKEN, read_environment
 from flows.stages.policy_choice import SearcherChoice
 from slmsearch.environments.registry import environment_of
@@ -19,7 +20,7 @@ from slmsearch.serving.api.feedback import FeedbackLog
 from slmsearch.serving.api.http_server import Place, serve
 from slmsearch.serving.api.searcher_service import SearcherService
 from tasks.served import ServedTraces
-from tasks.tracking import CHAMPION, open_tracker
+from tasks.tracking import open_tracker
 
 OpenService = AbstractContextManager[tuple[SearcherService, threading.Event]]
 """Result of `open_service`; entering it loads the policy."""
@@ -86,8 +87,12 @@ def _find_place(host: str, port: int) -> Place:
 
 
 @contextmanager
-def open_service(choice: SearcherChoice, spares: bool = True) -> Iterator[tuple[SearcherService, threading.Event]]:
+def open_service(
+    choice: SearcherChoice, spares: bool = True, live: LiveDocuments | None = None
+) -> Iterator[tuple[SearcherService, threading.Event]]:
     """Make the service, not started, and the event that Ctrl-C or SIGTERM sets; see `Player` for `spares`.
+
+    With `live` the documents of a folder are served as they change.
 
     Raises:
         ConfigError: the environment is no searcher.
@@ -98,18 +103,23 @@ def open_service(choice: SearcherChoice, spares: bool = True) -> Iterator[tuple[
         raise ConfigError(f"environment {config.environment} is no searcher; give the configuration of one")
     with ExitStack() as ends:
         ends.enter_context(stopping_by_signal(stop))
-        served = choice.find()
+        served = live.find() if live is not None else choice.find()
         choice.say(f"loading {served.version}")
         frac = config.service.traced_frac
         traces = ServedTraces(partial(open_tracker, config.paths, config.tracking), frac) if frac else None
         if traces is not None:
             ends.callback(traces.close)
-        follows = choice.policy == CHAMPION or (choice.policy is None and not config.policy.adapter)
         service = SearcherService(
             served,
             config.service,
-            choice.find_new if follows else None,
+            live.find_new if live is not None else choice.find_new if choice.follows else None,
             traces.offer if traces is not None else None,
             spares,
+            live,
         )
+        if live is not None:
+            watcher = threading.Thread(target=live.watch, args=(stop, service.withdraw), name="watcher", daemon=True)
+            watcher.start()
+            ends.callback(watcher.join)
+            ends.callback(stop.set)
         yield service, stop

@@ -96,14 +96,19 @@ class SearcherChoice:
             require_policy(spec.policy, self.config.paths)
         return ServedPolicy(spec.name, spec, self.config)
 
-    def find_new(self, version: str) -> ServedPolicy | None:
-        """Return the champion if it is not the version that plays.
+    @property
+    def follows(self) -> bool:
+        """Whether it is the champion, which can change."""
+        return self.policy == CHAMPION or (self.policy is None and not self.config.policy.adapter)
+
+    def find_new(self, served: ServedPolicy) -> ServedPolicy | None:
+        """Return the champion if it is not the one that plays.
 
         Raises:
             SlmSearchError: the store does not answer, or the champion cannot be played here.
         """
         champion = find_champion(self.config.paths, self.config.tracking)
-        if champion is None or champion.label == version:
+        if champion is None or champion.label == served.version:
             return None
         return self._serve(champion, self._put_on_engine(PolicySpec(CHAMPION, champion.policy(self.config.policy))))
 

@@ -49,9 +49,9 @@ def test_the_champion_plays_on_the_index_that_it_was_evaluated_on(session: Any, 
         found = SearcherChoice(session.config, name, session.say).find()
         assert (found.version, found.corpus_digest, found.index_key) == ("slmsearch-searcher/3", "d1", "k1")
         assert found.spec.policy is not None and found.spec.policy.model == "adapter 3"
-    assert SearcherChoice(session.config, None, session.say).find_new("slmsearch-searcher/3") is None
+    assert SearcherChoice(session.config, None, session.say).find_new(found) is None
     champion({**TAGS, "version": "4"})
-    new = SearcherChoice(session.config, None, session.say).find_new("slmsearch-searcher/3")
+    new = SearcherChoice(session.config, None, session.say).find_new(found)
     assert new is not None and new.version == "slmsearch-searcher/4"
 
 
@@ -72,7 +72,7 @@ def test_without_a_champion_the_configured_policy_is_served(session: Any, champi
         None,
     )
     assert SearcherChoice(session.config, "retrieve-then-answer", session.say).find().spec.policy is None
-    assert SearcherChoice(session.config, None, session.say).find_new("untrained") is None
+    assert SearcherChoice(session.config, None, session.say).find_new(SearcherChoice(session.config, None, session.say).find()) is None
     with pytest.raises(ModelError, match="no champion yet"):
         SearcherChoice(session.config, "champion", session.say).find()
 

@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from flows.cli.session import ENGINE, Session, cli, command, option
+from flows.cli.session import ENGINE, FOLDER, Session, cli, command, option
 
 if TYPE_CHECKING:
     from slmsearch.serving.api.http_server import Place
@@ -128,13 +129,18 @@ POLICY_HELP = "champion, untrained, retrieve-then-answer, a known name, a path, 
 @command(serve, "searcher", endless=True)
 @click.option("--policy", help=POLICY_HELP)
 @ENGINE
+@click.option("--watch", type=FOLDER, help="Serve the documents of this folder, and what is edited within half a minute.")
+@click.option("--accept", is_flag=True, help="With --watch: serve the folder as it is, whatever it has lost.")
 @option("--host", default="127.0.0.1", help="Address to listen on; beyond loopback, SLMSEARCH_API_TOKEN must be set.")
 @option("--port", type=click.IntRange(1, 65535), default=8002, help="Port to listen on.")
-def searcher(session: Session, policy: str | None, engine: str, host: str, port: int) -> None:
+def searcher(session: Session, policy: str | None, engine: str, watch: Path | None, accept: bool, host: str, port: int) -> None:
     """Answer questions over HTTP as OpenAI's API does.
 
     Clients use OpenAI's chat completions. Ctrl-C stops the server after it has answered the open requests.
+
+    With --watch a new version of the documents is served if the policy answers as many questions as before; deleted pages are never quoted.
     """
+    from flows.ops.live_documents import LiveDocuments
     from flows.ops.searcher_service import open_service, serve_searcher
     from flows.stages.policy_choice import SearcherChoice
 
@@ -143,8 +149,11 @@ def searcher(session: Session, policy: str | None, engine: str, host: str, port:
         text = f"searcher {version}\nendpoint {place.base_url}{token}\nstop     Ctrl-C"
         session.finish({"base_url": place.base_url, "model": "searcher", "version": version}, text)
 
+    if accept and watch is None:
+        raise click.UsageError("--accept is about the folder of --watch; give one, or leave it out")
     choice = SearcherChoice(session.config, policy, session.say, engine)
-    serve_searcher(open_service(choice), session.config.paths.feedback, host, port, on_ready)
+    live = LiveDocuments(choice, watch.absolute(), accept) if watch is not None else None
+    serve_searcher(open_service(choice, live=live), session.config.paths.feedback, host, port, on_ready)
     session.say("stopped")
 
 

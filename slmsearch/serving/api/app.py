@@ -89,6 +89,11 @@ def make_app(service: SearcherService, token: str | None, feedback: FeedbackLog 
             return Response(status_code=HUNG_UP)
         return EventSourceResponse(_stream(first, events, reply, request.include_usage))
 
+    @app.get("/v1/documents")
+    async def documents() -> dict[str, object]:
+        """Describe the documents: their version, its age, and of a watched folder what is held back and which files could not be read."""
+        return service.describe_documents()
+
     if feedback is not None:
         _add_feedback(app, service, feedback)
     add_page(app)

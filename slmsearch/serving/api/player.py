@@ -5,7 +5,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from slmsearch.corpus.questions import Question
 from slmsearch.episodes.episode import StopReason
 from slmsearch.errors import ServiceError, SlmSearchError
 from slmsearch.processes.call import Child
@@ -16,6 +15,8 @@ from slmsearch.serving.api.waiting import RETRY_S, AskedQuestion, WaitingQuestio
 
 OnAnswer = Callable[[str, Answer], None]
 """Callback with question and answer; it runs in the thread that plays and must return at once."""
+Admit = Callable[[Child], None]
+"""Callback with the child of a loaded policy, before its first batch; it raises if the policy may not play."""
 LOOK_SECONDS = 0.25
 """Time between two checks of an idle player that its child lives."""
 GAP_SECONDS = 0.02
@@ -23,6 +24,10 @@ GAP_SECONDS = 0.02
 GRACE_SECONDS = 30.0
 """Time after the last deadline of a batch at which it counts as hung; its child is killed."""
 log = logging.getLogger(__name__)
+
+
+class HeldBackError(ServiceError):
+    """Error of a version that may not play; the one that plays goes on."""
 
 
 class Player(threading.Thread):
@@ -36,6 +41,8 @@ class Player(threading.Thread):
         on_loaded: "Callable[[Player], None]",
         on_answer: OnAnswer | None = None,
         spares: bool = True,
+        withdrawn: Callable[[], frozenset[str]] = frozenset,
+        admit: Admit | None = None,
     ) -> None:
         """Set up the player without starting it.
 
@@ -46,6 +53,8 @@ class Player(threading.Thread):
             on_loaded: called in the new thread when the policy is loaded for the first time, before the first batch.
             on_answer: receives each answer.
             spares: keep a second child with the same imports (some 0.5 GB), which can replace the first one within seconds.
+            withdrawn: returns the ids of the pages that are no longer there.
+            admit: decides whether the loaded policy may play; None: it may.
         """
         super().__init__(name=f"player of {served.version}", daemon=True)
         self.served, self.index_key = served, served.index_key or ""
@@ -56,6 +65,7 @@ class Player(threading.Thread):
         self.ready = threading.Event()
         """Event that is set while the policy is loaded."""
         self._waiting, self._metrics, self._on_loaded, self._on_answer = waiting, metrics, on_loaded, on_answer
+        self._withdrawn, self._admit = withdrawn, admit
         self._retired = threading.Event()
         self._child, self._spare, self._spares = Child(), Child(), spares
         self._several = False
@@ -76,8 +86,12 @@ class Player(threading.Thread):
         with self._child, self._spare:
             try:
                 self._child.start()
-                self._prepare_spare()  # beside the first child: later it would take its time from questions
+                if self._admit is None:
+                    self._prepare_spare()  # beside the first child: later it would take its time from questions
                 self._load()
+                if self._admit is not None:
+                    self._admit(self._child)
+                    self._prepare_spare()  # another player answers so long
                 self._on_loaded(self)
             except Exception as error:
                 self.failure = error
@@ -125,6 +139,7 @@ class Player(threading.Thread):
     def _play(self, batch: Sequence[AskedQuestion]) -> None:
         asked = {question.id: question for question in batch if question.call is None}
         calls = [(question, question.call) for question in batch if question.call is not None]
+        withdrawn = self._withdrawn()
 
         def on_turn(name: str, step: PlayedStep) -> None:
             asked[name].tell(step)
@@ -133,10 +148,14 @@ class Player(threading.Thread):
             if answer.episode.stop_reason is StopReason.FAILED:
                 asked[name].tell(ServiceError(answer.episode.failure))
                 return
+            if not self._withdrawn().isdisjoint({source.page_id for source in answer.sources} - withdrawn):
+                again.append(asked[name])  # a page that it read has gone meanwhile
+                return
             asked[name].tell(answer)
             if self._on_answer is not None:
                 self._on_answer(asked[name].text, answer)
 
+        again: list[AskedQuestion] = []
         if asked:
             self._metrics.batch.observe(len(asked))
         left_s = max(question.deadline for question in batch) - time.monotonic()
@@ -144,12 +163,13 @@ class Player(threading.Thread):
         hangs.start()
         try:
             if calls:  # first: they take no time beside questions
-                served = self._child.call(playing.serve_calls, [call for _, call in calls])
+                served = self._child.call(playing.serve_calls, [call for _, call in calls], withdrawn)
                 for (question, _), result in zip(calls, served, strict=True):
                     question.tell(result)
             if asked:
-                self._child.call(
-                    playing.play, [Question(name, one.text, "") for name, one in asked.items()], on_turn=on_turn, on_end=on_end
-                )
+                texts = {name: one.text for name, one in asked.items()}
+                self._child.call(playing.play, texts, withdrawn, on_turn=on_turn, on_end=on_end)
         finally:
             hangs.cancel()
+        if again:
+            self._play(again)

@@ -1,15 +1,17 @@
 """Work of the service's child process: hold a policy and an index, play batches of questions on them, serve calls of tools."""
 
 import gc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from slmsearch.config import RunConfig
 from slmsearch.corpus.questions import Question
+from slmsearch.corpus.view import View
 from slmsearch.environments.searcher.answer_sources import AnswerSource, find_sources
 from slmsearch.environments.searcher.indexed_corpus import open_indexed_corpus
 from slmsearch.environments.searcher.rollout import Watch, play_episodes
 from slmsearch.environments.searcher.searcher_environment import SearcherEnvironment
+from slmsearch.environments.searcher.tools import Toolbox
 from slmsearch.episodes.episode import Episode, StopReason, ToolCall, Turn
 from slmsearch.episodes.playable import without_token_limits
 from slmsearch.episodes.sampler import Sampler, Sampling
@@ -18,6 +20,7 @@ from slmsearch.evaluate.policies import PolicySpec
 from slmsearch.evaluate.run import make_policy_sampler, without_tokens
 from slmsearch.foreign import encodable
 from slmsearch.judge import ExactJudge
+from slmsearch.retrieval.search import SearchIndex
 
 RESULT_CHARS = 500
 """Characters of a tool's result in a step."""
@@ -109,12 +112,25 @@ def load(served: ServedPolicy) -> str:
     return indexed.index_key
 
 
-def play(questions: Sequence[Question], on_turn: Callable[[str, PlayedStep], None], on_end: Callable[[str, Answer], None]) -> None:
+def play(
+    asked: Mapping[str, str],
+    withdrawn: Collection[str],
+    on_turn: Callable[[str, PlayedStep], None],
+    on_end: Callable[[str, Answer], None],
+) -> None:
     """Play questions together, greedily; report each step and each end as it comes, by the question's id.
 
     A question that is too long for the policy's context ends as `max_tokens`, and the others continue.
+
+    Args:
+        asked: texts of the questions, by id.
+        withdrawn: ids of pages that are neither found nor read.
+        on_turn: receives the id of a question and a step.
+        on_end: receives the id of a question and its answer.
     """
     (loaded,) = _loaded
+    view = _hide(loaded.environment.toolbox, withdrawn)
+    questions = [Question(name, text, "", view=view) for name, text in asked.items()]
     environment = loaded.environment
     toolbox, config = environment.toolbox, environment.config
 
@@ -134,12 +150,46 @@ def play(questions: Sequence[Question], on_turn: Callable[[str, PlayedStep], Non
         if len(questions) == 1:
             tell_end(questions[0], Episode(questions[0].id, (), StopReason.MAX_TOKENS))
             return
-        for question in questions:
-            play([question], on_turn, on_end)
+        for name, text in asked.items():
+            play({name: text}, withdrawn, on_turn, on_end)
 
 
-def serve_calls(calls: Sequence[ToolCall]) -> list[ServedCall]:
-    """Serve calls of tools with the toolbox of the policy, one result each, in order.
+def _hide(toolbox: Toolbox, withdrawn: Collection[str]) -> View | None:
+    """Return the view of a corpus without some pages; None if all are there."""
+    hidden = tuple(section.id for page in withdrawn for section in toolbox.library.sections(page))
+    return View(hidden) if hidden else None
+
+
+def replay(questions: Sequence[Question], digest: str, key: str) -> list[tuple[bool, bool]]:
+    """Play questions on another version of the documents and on the loaded one; return for each whether it was answered rightly there.
+
+    Args:
+        questions: with answers.
+        digest: corpus of the other version.
+        key: its index.
+
+    Raises:
+        IndexUnusableError, EmbedderError: an index or its embedder failed.
+    """
+    (loaded,) = _loaded
+    other = open_indexed_corpus(loaded.served.config, digest, key)
+    try:
+        environments = (loaded.environment.with_tools(other.toolbox, loaded.environment.judge), loaded.environment)
+        before, after = (_grade(questions, environment, loaded.sampler) for environment in environments)
+    finally:
+        if isinstance(other.toolbox.index, SearchIndex):
+            other.toolbox.index.close()
+    return list(zip(before, after, strict=True))
+
+
+def _grade(questions: Sequence[Question], environment: SearcherEnvironment, sampler: Sampler) -> list[bool]:
+    sampling = Sampling(0.0, environment.config.evaluate.seed, environment.limits.max_turn_tokens)
+    episodes = environment.complete(questions, environment.play(questions, sampler, sampling))
+    return [bool(row.correct) for row in environment.grade(questions, episodes)]
+
+
+def serve_calls(calls: Sequence[ToolCall], withdrawn: Collection[str] = ()) -> list[ServedCall]:
+    """Serve calls of tools with the toolbox of the policy, one result each, in order; `withdrawn` is as in `play`.
 
     Raises:
         IndexUnusableError, EmbedderError: the index or its embedder failed.
@@ -147,7 +197,7 @@ def serve_calls(calls: Sequence[ToolCall]) -> list[ServedCall]:
     (loaded,) = _loaded
     toolbox = loaded.environment.toolbox
     served = []
-    for result in toolbox.serve(calls):
+    for result in toolbox.serve(calls, [_hide(toolbox, withdrawn)] * len(calls)):
         pages = [page for page_id in result.page_ids if (page := toolbox.library.page(page_id))]
         sections = [section for section_id in result.section_ids if (section := toolbox.library.section(section_id))]
         named = tuple((encodable(page.id), encodable(page.title)) for page in pages)

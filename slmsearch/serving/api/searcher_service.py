@@ -5,18 +5,39 @@ import threading
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
+from functools import partial
+from typing import Protocol
 
 from slmsearch.config import ServiceConfig
 from slmsearch.episodes.episode import ToolCall
-from slmsearch.errors import ModelError, SlmSearchError
+from slmsearch.errors import ServiceError, SlmSearchError
+from slmsearch.processes.call import Child
 from slmsearch.serving.api.metrics import ABANDONED, SERVED_CALL, ServiceMetrics
-from slmsearch.serving.api.player import OnAnswer, Player
+from slmsearch.serving.api.player import Admit, HeldBackError, OnAnswer, Player
 from slmsearch.serving.api.playing import Answer, PlayedStep, ServedCall, ServedPolicy
 from slmsearch.serving.api.protocol import ApiError
 from slmsearch.serving.api.waiting import RETRY_S, AskedQuestion, WaitingQuestions
 
-FindNew = Callable[[str], ServedPolicy | None]
-"""Function of the version that plays: returns the one to play from now on, None if it is the same."""
+FindNew = Callable[[ServedPolicy], ServedPolicy | None]
+"""Function of the policy that plays: returns the one to play from now on, None if it is the same."""
+
+
+class Documents(Protocol):
+    """Documents that change while they are served."""
+
+    def judge(self, before: ServedPolicy, after: ServedPolicy, child: Child) -> None:
+        """Decide whether the policy that a child has loaded may play in the place of another one.
+
+        Raises:
+            HeldBackError: it may not.
+        """
+        ...
+
+    def describe(self) -> dict[str, object]:
+        """Describe them."""
+        ...
+
+
 FOLLOW_SECONDS = 3.0
 """Time between two checks for another version."""
 AGAIN_SECONDS = 60.0
@@ -38,6 +59,7 @@ class SearcherService:
         find_new: FindNew | None = None,
         on_answer: OnAnswer | None = None,
         spares: bool = True,
+        documents: Documents | None = None,
     ) -> None:
         """Set up the service without starting it.
 
@@ -47,12 +69,16 @@ class SearcherService:
             find_new: finds another version to play; None keeps the first.
             on_answer: receives each answer, must return at once.
             spares: see `Player`.
+            documents: judges other versions; None: they are never judged.
         """
         self.settings = settings
         self.waiting = WaitingQuestions(settings.queue)
         self.metrics = ServiceMetrics(lambda: len(self.waiting))
         self.created = int(time.time())
+        self._since = time.time()
         self._on_answer, self._find_new, self._spares = on_answer, find_new, spares
+        self.documents = documents
+        self._withdrawn: frozenset[str] = frozenset()
         self._open: set[AskedQuestion] = set()
         self._draining = threading.Event()
         self._switching = threading.Lock()
@@ -60,8 +86,8 @@ class SearcherService:
         self.player = self._make_player(served)
         self._follower = threading.Thread(target=self._follow, name="follower", daemon=True)
 
-    def _make_player(self, served: ServedPolicy) -> Player:
-        return Player(served, self.waiting, self.metrics, self._switch, self._on_answer, self._spares)
+    def _make_player(self, served: ServedPolicy, admit: Admit | None = None) -> Player:
+        return Player(served, self.waiting, self.metrics, self._switch, self._on_answer, self._spares, lambda: self._withdrawn, admit)
 
     def start(self, stop: threading.Event) -> None:
         """Load the first policy; return when it is loaded, or `stop` is set.
@@ -143,6 +169,15 @@ class SearcherService:
                 429, "queue_full", f"{self.settings.queue} questions wait already (service.queue); ask again", retry_s=FULL_RETRY_S
             )
 
+    def describe_documents(self) -> dict[str, object]:
+        """Describe the documents: the version of their index and its age, and of a folder that is watched what is held back and why."""
+        age_s = round(time.time() - self._since, 1)
+        return {"index_key": self.player.index_key, "age_s": age_s, **(self.documents.describe() if self.documents is not None else {})}
+
+    def withdraw(self, pages: frozenset[str]) -> None:
+        """Let no question find these pages from now on; those withdrawn before and not among them are found again."""
+        self._withdrawn = pages
+
     def drain(self) -> None:
         """Take no more questions; return when the waiting ones are answered, or out of time."""
         self._stop_taking()
@@ -167,9 +202,9 @@ class SearcherService:
                 return
             if before is not player:
                 before.retire()  # first: it takes none of the questions that are asked from now on
-            self.player = player
+            self.player, self._since = player, time.time()
         self.metrics.show_model(player.served.version, player.index_key)
-        if before is not player:
+        if before.served.version != player.served.version:
             log.warning("%s plays from now on, in the place of %s", player.served.version, before.served.version)
 
     def _stop_taking(self) -> None:
@@ -183,18 +218,22 @@ class SearcherService:
         while not self._draining.wait(pause_s):
             pause_s = FOLLOW_SECONDS
             try:
-                served = self._find_new(self.version)
+                served = self._find_new(self.player.served)
             except Exception as error:
                 log.warning("no other version was looked for: %s", error, exc_info=not isinstance(error, SlmSearchError))
-                pause_s = AGAIN_SECONDS if isinstance(error, ModelError) else FOLLOW_SECONDS  # or it would be exported again and again
+                # A model would be exported again and again, documents be read.
+                pause_s = FOLLOW_SECONDS if isinstance(error, ServiceError) else AGAIN_SECONDS
                 continue
             if served is None:
                 continue
-            player = self._make_player(served)
+            admit = partial(self.documents.judge, self.player.served, served) if self.documents is not None else None
+            player = self._make_player(served, admit)
             player.start()
             while not player.settled.wait(_POLL_SECONDS):
                 if self._draining.is_set() and player is not self.player:
                     player.close()
-            if player.failure is not None:
+            if isinstance(player.failure, HeldBackError):
+                log.warning("%s", player.failure)
+            elif player.failure is not None:
                 pause_s = AGAIN_SECONDS
                 log.error("%s cannot be loaded, %s goes on: %s", served.version, self.version, player.failure)

@@ -1,4 +1,4 @@
-import { post, readChunks, splitAt, visible } from "./reply.js";
+import { get, post, readChunks, splitAt, visible } from "./reply.js";
 
 const KEY = "slmsearch.asked";
 const MOST = 50;
@@ -165,6 +165,21 @@ async function ask(question) {
   if (!entry.failure) keep(entry);
   if (shown === entry) finish(entry);
   tell(entry.failure ?? `Answer: ${entry.answer ?? entry.said}`);
+  showDocuments();
+}
+
+// The documents
+
+const ago = (seconds) => (seconds < 90 ? `${Math.round(seconds)} s` : seconds < 5400 ? `${Math.round(seconds / 60)} min` : `${Math.round(seconds / 3600)} h`);
+
+async function showDocuments() {
+  const found = await get("v1/documents");
+  if (!found?.folder) return;
+  const lines = [`${found.pages} pages, as they were ${ago(found.age_s)} ago.`];
+  if (found.held_back) lines.push(`An edit is held back: ${found.held_back.reasons.join("; ")}.`);
+  if (found.skipped.length) lines.push(`Not read: ${found.skipped.map((file) => `${file.path} (${file.reason})`).join(", ")}.`);
+  byId("documents").textContent = visible(lines.join(" "));
+  show("documents", true);
 }
 
 // Right or wrong
@@ -248,4 +263,5 @@ byId("clear").addEventListener("click", () => {
 });
 addEventListener("storage", list);
 list();
+showDocuments();
 byId("question").focus(); // not by `autofocus`: after a reload the browser may have given it back already, and says so

@@ -8,9 +8,17 @@ export const visible = (text) =>
     .replace(/\r\n/g, "\n")
     .replace(HIDDEN, (found) => `⟨U+${found.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`);
 
+const find = (path) => new URL(path, location.origin + location.pathname); // without a password that stands in the address
+
+/** Fetch JSON; null if there is none. */
+export async function get(path) {
+  const response = await fetch(find(path), { redirect: "error" }).catch(() => null);
+  return response?.ok ? response.json().catch(() => null) : null;
+}
+
 /** Send JSON; an error says what is to be told. */
 export async function post(path, body, signal) {
-  const address = new URL(path, location.origin + location.pathname); // without a password that stands in the address
+  const address = find(path);
   const options = { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body), signal, redirect: "error" };
   const response = await fetch(address, options).catch(() => {
     throw new Error("The service does not answer. It may have stopped, or the connection is down.");

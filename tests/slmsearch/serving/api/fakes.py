@@ -114,7 +114,7 @@ class FakeChild:
         if function is playing.serve_calls:
             playing._loaded[:] = [self._loaded]
             return function(*args)
-        self.control.batches.put([question.question for question in args[0]])
+        self.control.batches.put([*args[0].values()])
         if not self.control.free:
             assert self.control.go.acquire(timeout=WAIT_SECONDS)
         if self.killed.is_set():

@@ -178,7 +178,7 @@ def test_steps_come_one_by_one_then_answer_and_marked_source(browser: Browser, s
     named = browser.run("[...document.querySelectorAll('figcaption > *')].map(one => one.textContent)")
     assert named == ["Eiffel Tower", "Design", "p0:design"]
     assert browser.complaints == []
-    expected = {"", "page/page.css", "page/page.js", "page/reply.js", "v1/chat/completions"}
+    expected = {"", "page/page.css", "page/page.js", "page/reply.js", "v1/chat/completions", "v1/documents"}
     assert {address.removeprefix(scene.address) for address in browser.requests} - {"page/icon.svg"} == expected
 
 

@@ -300,7 +300,7 @@ def test_what_cannot_be_loaded_at_first_is_raised(make: Make, control: Control) 
 def test_another_version_takes_over_when_it_is_loaded(make: Make, control: Control) -> None:
     control.free = False
     versions = ["tiny/1"]
-    asked = make(find_new=lambda version: served(versions[-1]) if versions[-1] != version else None)
+    asked = make(find_new=lambda before: served(versions[-1]) if versions[-1] != before.version else None)
     control.load_errors["tiny/2"] = [NOT_THERE]
 
     async def talk() -> list[httpx.Response]:
@@ -326,7 +326,7 @@ def test_a_store_that_is_down_changes_nothing_and_a_model_that_cannot_be_exporte
     monkeypatch.setattr(service, "AGAIN_SECONDS", 0.02)
     looks, pauses = threading.Semaphore(0), list[float | None]()
 
-    def find_new(_: str) -> ServedPolicy | None:
+    def find_new(_: ServedPolicy) -> ServedPolicy | None:
         looks.release()
         raise failure
 
@@ -364,7 +364,7 @@ def test_stopping_answers_what_was_asked_and_takes_no_more(make: Make, control: 
 def test_a_version_that_is_loaded_too_late_does_not_take_over(make: Make, control: Control) -> None:
     control.free = False
     when = control.load_when["tiny/2"] = threading.Event()
-    asked = make(find_new=lambda version: served("tiny/2"))
+    asked = make(find_new=lambda _: served("tiny/2"))
 
     async def talk() -> httpx.Response:
         client = Client(asked)

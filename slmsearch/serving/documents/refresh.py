@@ -1,0 +1,107 @@
+"""Making of the next version of a folder of documents, beside the one that is served. It runs in a child process."""
+
+from collections.abc import Container
+from dataclasses import dataclass
+from pathlib import Path
+
+from slmsearch.config import RunConfig
+from slmsearch.corpus.documents.skipped import ORDINARY, Skipped
+from slmsearch.corpus.library import Library
+from slmsearch.corpus.pages import Page
+from slmsearch.corpus.questions import Question
+from slmsearch.corpus.records import parse_question
+from slmsearch.corpus.store import build_corpus, read_pages, read_questions
+from slmsearch.environments.searcher.indexed_corpus import name_index
+from slmsearch.made_questions.make import Filters, make_questions
+from slmsearch.retrieval.build import build_index
+from slmsearch.retrieval.search import open_index
+from slmsearch.serving.documents.gate import Edit, compare_made, compare_pages, find_losses, still_asked
+
+REPLAYED = 32
+"""Number of questions that are asked of both versions."""
+MADE = 32
+"""Number of questions that are made of changed pages, of either version."""
+KNOWN = 400
+"""Number of questions with gaps that stand in for those that a folder does not have yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A version of the documents: a corpus, and an index of it."""
+
+    digest: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refreshed:
+    """The next version, and what there is to say before it is served."""
+
+    version: Version
+    pages: int
+    edit: Edit
+    skipped: tuple[Skipped, ...]
+    """Files that were left out and should perhaps not have been."""
+    losses: tuple[str, ...]
+    """See `find_losses`."""
+    replayed: tuple[Question, ...]
+    """Questions whose answers both versions state."""
+
+
+def build_version(config: RunConfig) -> tuple[Version, list[Skipped]]:
+    """Read the configured folder and index it; of both only what changed is computed.
+
+    Raises:
+        CorpusError: the folder cannot be read or holds no pages.
+        IndexUnusableError, EmbedderError: the index cannot be built.
+    """
+    skipped: list[Skipped] = []
+    paths = config.paths
+    digest = build_corpus(config.corpus, paths.corpora, skipped)
+    build_index(paths.corpora / digest, paths.index, config.retrieval, current=False)
+    return Version(digest, name_index(digest, paths, config.retrieval)), skipped
+
+
+def refresh(config: RunConfig, served: Version, known: str) -> Refreshed:
+    """Make the version of the folder as it is now, compare it with the served one, and choose the questions that decide.
+
+    Args:
+        config: settings whose `corpus.pages` is the folder.
+        served: version that is served.
+        known: digest of the corpus whose questions are known.
+
+    Raises:
+        CorpusError, IndexUnusableError, EmbedderError: see `build_version`.
+    """
+    made, skipped = build_version(config)
+    before, after = (read_by_id(config.paths.corpora / digest) for digest in (served.digest, made.digest))
+    edit = compare_pages(before, after)
+    questions = [question for question, _ in read_questions(config.paths.corpora / known)]
+    questions = questions or _ask(config, served, before, KNOWN)
+    losses = find_losses(before, after, edit, {item.path: item.reason for item in skipped}, questions)
+    if not losses and edit.changed:
+        old, new = (len(_ask(config, *version, MADE, edit.changed)) for version in ((served, before), (made, after)))
+        losses = compare_made(old, new)
+    replayed = still_asked(questions, before, after, REPLAYED)
+    faults = tuple(item for item in skipped if item.reason not in ORDINARY)
+    return Refreshed(made, len(after), edit, faults, tuple(losses), tuple(replayed))
+
+
+def _ask(config: RunConfig, version: Version, pages: dict[str, Page], most: int, about: Container[str] | None = None) -> list[Question]:
+    """Make questions with gaps about some pages of a version; only those are made whose page the index finds."""
+    library = Library(pages.values())
+    index = open_index(config.paths.index, version.key, config.retrieval)
+    try:
+        made = make_questions(Filters(library, index, config.retrieval.top_k, most), 0, about=about)
+    finally:
+        index.close()
+    return [parse_question(dict(row), "a question made here", library.sections) for row in made.rows]
+
+
+def read_by_id(corpus: Path) -> dict[str, Page]:
+    """Load the pages of a materialised corpus by id.
+
+    Raises:
+        CorpusError: the corpus is missing or damaged.
+    """
+    return {page.id: page for page in read_pages(corpus)}
