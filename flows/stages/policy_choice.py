@@ -98,7 +98,7 @@ class SearcherChoice:
 
     @property
     def follows(self) -> bool:
-        """Whether it is the champion, which can change."""
+        """Return True if it is the champion, which can change."""
         return self.policy == CHAMPION or (self.policy is None and not self.config.policy.adapter)
 
     def find_new(self, served: ServedPolicy) -> ServedPolicy | None:

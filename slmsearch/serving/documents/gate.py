@@ -105,7 +105,7 @@ def states(page: Page, question: Question) -> bool:
 
 
 def still_asked(questions: Sequence[Question], before: Mapping[str, Page], after: Mapping[str, Page], most: int) -> list[Question]:
-    """Choose questions whose pages state the answer in both versions, at most so many: of every page one before any gives a second."""
+    """Choose questions whose pages state the answer in both versions, at most `most`: of every page one before any gives a second."""
 
     def stands(question: Question) -> bool:
         pages = question.page_ids
@@ -124,7 +124,7 @@ def still_asked(questions: Sequence[Question], before: Mapping[str, Page], after
 
 
 def compare_made(before: int, after: int) -> list[str]:
-    """Return why changed pages hold a version back of which so many questions could be made before and now; empty if they do not."""
+    """Return why changed pages hold a version back, by the number of questions that could be made of them before and now; empty if not."""
     if before < MIN_MADE or after >= MADE_FRAC * before:
         return []
     return [f"of the changed pages {after} questions can be made, {before} before"]
