@@ -118,6 +118,6 @@ def render_end(episode: Episode, library: Library) -> str:
     lines = ["answer   " + answer.replace("\n", "\n" + " " * 9)]
     for number, source in enumerate(find_sources(episode, library)):
         place = source.title if source.heading == source.title else f"{source.title}, {source.heading}"
-        mark = ", quoted" if source.quoted else ""
+        mark = ", quoted" if source.quoted else "" if source.supports else ", does not state it"
         lines.append(f"{'' if number else 'sources':<8} {one_line(place)}  ({one_line(source.section_id)}{mark})")
     return "\n".join(lines if len(lines) > 1 else [*lines, "sources  none was read"])

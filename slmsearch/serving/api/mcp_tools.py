@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
 
+from slmsearch.environments.searcher.answer_sources import AnswerSource
 from slmsearch.environments.searcher.tools import GO_ON, MAX_QUERY_CHARS, READ, SEARCH, VIEW
 from slmsearch.episodes.episode import ToolCall
 from slmsearch.foreign import one_line
@@ -156,13 +157,15 @@ async def _ask(service: SearcherService, question: str, tell: Tell) -> ToolReply
         async for event in events:
             if isinstance(event, Answer):
                 found = describe_answer(event, steps)
-                sources = "".join(
-                    f"\n{'quoted' if source.quoted else 'source'}: {source.section_id} ({source.title})" for source in found.sources
-                )
+                sources = "".join(f"\n{_kind(source)}: {source.section_id} ({source.title})" for source in found.sources)
                 return ToolReply(content_of(event.episode) + sources, found)
             steps.append(event)
             await tell(len(steps), one_line(f"{event.call}: {event.argument}"))
     raise AssertionError("a question ends with an answer or an error")
+
+
+def _kind(source: AnswerSource) -> str:
+    return "quoted" if source.quoted else "source" if source.supports else "read, but does not state it"
 
 
 async def _call(service: SearcherService, call: ToolCall) -> ToolReply:

@@ -12,7 +12,7 @@ from openai.types import CompletionUsage, Model
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from slmsearch.environments.searcher.answer_sources import AnswerSource
+from slmsearch.environments.searcher.answer_sources import AnswerSource, is_supported
 from slmsearch.episodes.episode import Episode, StopReason
 from slmsearch.foreign import encodable
 from slmsearch.serving.api.feedback import Verdict
@@ -292,6 +292,7 @@ class FoundAnswer(BaseModel):
 
     answer: str | None = Field(description="Null where the model found none.")
     stop_reason: str
+    supported: bool | None = Field(description="Whether a section that was read states the answer; null where no text could.")
     sources: list[AnswerSource]
     steps: list[PlayedStep]
     seconds: float
@@ -305,6 +306,7 @@ def describe_answer(answer: Answer, steps: Sequence[PlayedStep]) -> FoundAnswer:
     return FoundAnswer(
         answer=None if episode.answer is None else encodable(episode.answer),
         stop_reason=str(episode.stop_reason),
+        supported=is_supported(episode, answer.sources),
         sources=[_as_encodable(source) for source in answer.sources],
         steps=list(steps),
         seconds=round(episode.seconds, 3),

@@ -117,18 +117,25 @@ function finish(entry) {
   answer.textContent = visible(entry.answer ?? entry.said);
   answer.className = entry.answer === null ? "none" : entry.answer.length > LONG ? "long" : "";
   const steps = `${entry.steps.length} ${entry.steps.length === 1 ? "step" : "steps"}`;
-  byId("facts").textContent = visible([steps, `${Number(entry.seconds).toFixed(1)} s`, entry.version].join(" · "));
-  byId("sources").replaceChildren(...entry.sources.map((source) => figure(source, entry.answer)));
+  const doubt = entry.supported === false ? ["nothing that was read states it"] : [];
+  byId("facts").textContent = visible([...doubt, steps, `${Number(entry.seconds).toFixed(1)} s`, entry.version].join(" · "));
+  const stating = entry.sources.filter((source) => source.supports);
+  const others = entry.sources.filter((source) => !source.supports);
+  const apart = stating.length && others.length ? [make("h4", "Read, but does not state it")] : [];
+  byId("sources").replaceChildren(...stating.map((source) => figure(source, entry.answer)), ...apart, ...others.map((source) => figure(source, entry.answer)));
   show("answered", true);
   show("sourced", entry.sources.length);
   askVerdict(entry);
 }
 
+const placeOf = (source) =>
+  [source.path || source.section_id, source.page ? `page ${source.page}` : "", source.quoted ? "quoted" : ""].filter(Boolean).join(" · ");
+
 function figure(source, answer) {
   const node = make("figure");
   const caption = make("figcaption");
   const names = [source.title, source.heading].filter((name, place) => name && (!place || name !== source.title));
-  caption.append(...names.flatMap((name) => [make("bdi", name), " "]), make("code", `${source.section_id}${source.quoted ? " · quoted" : ""}`));
+  caption.append(...names.flatMap((name) => [make("bdi", name), " "]), make("code", placeOf(source)));
   const text = visible(source.text);
   const rest = text.replace(/^#+ +(.*)\n+/, (line, heading) => (heading.trim() === source.heading ? "" : line)); // the caption has it
   const quote = make("blockquote");

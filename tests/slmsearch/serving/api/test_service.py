@@ -105,8 +105,12 @@ def test_an_answer_has_its_steps_and_sources(make: Make) -> None:
             "heading": "History",
             "text": "## History\n\nFounded in 1501.",
             "quoted": False,
+            "supports": "Founded in 1501.",
+            "path": "",
+            "page": None,
         }
     ]
+    assert own["supported"] is True
     assert (own["answer"], own["stop_reason"], own["version"], own["index_key"]) == ("1501", "answered", "tiny/1", "index-1")
     assert reply["usage"]["completion_tokens"] > 0
     text, answer = told.get(timeout=WAIT_SECONDS)  # told after the client

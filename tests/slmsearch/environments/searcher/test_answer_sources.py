@@ -1,0 +1,80 @@
+"""Sentences that state an answer, and what was read and does not."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slmsearch.corpus.library import Library
+from slmsearch.corpus.pages import Page
+from slmsearch.environments.searcher.answer_sources import find_sources, find_support, is_supported
+from slmsearch.episodes.episode import Episode, StopReason, ToolCall, ToolResult, Turn
+
+TEXT = """## History
+
+Brixa was founded in 1501. Its first mayor was **Ilse Brand**, a miller. Dr. Brand died on 4 May 1533.
+
+| year | inhabitants |
+|---|---|
+| 1600 | 1,200 |
+
+Press `reset()` twice; it needs 2.5 kg.
+"""
+
+
+@pytest.mark.parametrize(
+    ("answer", "sentence"),
+    [
+        ("1501", "Brixa was founded in 1501."),
+        ("ilse brand", "Its first mayor was Ilse Brand, a miller."),
+        ("May 4, 1533", "Dr. Brand died on 4 May 1533."),
+        ("1,200", "| 1600 | 1,200 |"),
+        ("reset()", "Press `reset()` twice; it needs 2.5 kg."),
+        ("2,500 g", ""),
+        ("1502", ""),
+        ("Ilse", "Its first mayor was Ilse Brand, a miller."),
+        ("I don't know", ""),
+        ("", ""),
+    ],
+)
+def test_the_sentence_that_states_an_answer_is_found(answer: str, sentence: str) -> None:
+    assert find_support(TEXT, answer) == sentence
+
+
+@given(
+    st.lists(st.lists(st.from_regex(r"[A-Za-z]{1,9}|[0-9]{1,5}", fullmatch=True), min_size=2, max_size=8), min_size=1, max_size=6),
+    st.data(),
+)
+def test_every_run_of_words_of_a_text_is_supported_by_it(sentences: list[list[str]], data: st.DataObject) -> None:
+    text = "# Page\n\n" + "\n\n".join(f"{' '.join(words)}." for words in sentences)
+    words = data.draw(st.sampled_from(sentences))
+    start = data.draw(st.integers(0, len(words) - 1))
+    answer = " ".join(words[start : data.draw(st.integers(start + 1, len(words)))])
+    found = find_support(text, answer)
+    assert answer.casefold() in found.casefold() and found in text
+
+
+@given(st.text(max_size=300), st.text(max_size=40))
+def test_any_text_and_answer_have_a_support_that_stands_there_or_none(text: str, answer: str) -> None:
+    assert isinstance(find_support(text, answer), str)
+
+
+def read(*sections: str, answer: str | None) -> Episode:
+    turns = [Turn("", ToolCall("read_section", name), result=ToolResult("...", True, ("p",), (name,))) for name in sections]
+    return Episode("q", (*turns, Turn("", answer=answer)), StopReason.ANSWERED)
+
+
+def test_what_was_read_is_told_from_what_states_the_answer() -> None:
+    pages = {"path": "a/manual.pdf", "section_pages": [["Steps", 3], ["Care", 4], ["Steps", 7]]}
+    content = "# Manual\n\n## Steps\n\nTurn it on.\n\n## Care\n\nUse soap.\n\n## Steps\n\nWait for 12 minutes.\n"
+    library = Library([Page("p", "Manual", content, pages)])
+    found = find_sources(episode := read("p:care", "p:steps_2", answer="12 minutes"), library)
+    assert [(source.supports, source.path, source.page) for source in found] == [
+        ("", "a/manual.pdf", 4),
+        ("Wait for 12 minutes.", "a/manual.pdf", 7),
+    ]
+    assert is_supported(episode, found) is True
+    wrong = read("p:care", answer="12 minutes")
+    assert is_supported(wrong, find_sources(wrong, library)) is False
+    for unsayable in ("I don't know", "yes", None):
+        episode = read("p:care", answer=unsayable)
+        assert is_supported(episode, find_sources(episode, library)) is None
