@@ -9,10 +9,12 @@ from slmsearch.config import RunConfig
 from slmsearch.environments.registry import all_baselines, environment_of
 from slmsearch.environments.searcher.searcher_environment import SearcherEnvironment
 from slmsearch.errors import ConfigError, IndexUnusableError, ModelError
-from slmsearch.evaluate.policies import TRAINED, UNTRAINED, PolicySpec, parse_policy
+from slmsearch.evaluate.confidence import read_calibration
+from slmsearch.evaluate.policies import TRAINED, UNTRAINED, PolicySpec, describe_policy, parse_policy
+from slmsearch.keys import content_key
 from slmsearch.retrieval.versions import is_complete
 from slmsearch.sampling.llamacpp import require_llamacpp
-from slmsearch.serving.api.playing import ServedPolicy
+from slmsearch.serving.api.playing import Promise, ServedPolicy
 from slmsearch.training.export_gguf import FILES, policy_of_llamacpp
 from tasks.promotion import Champion, find_champion
 from tasks.tracking import CHAMPION
@@ -49,6 +51,8 @@ class SearcherChoice:
     """Receives lines for a person."""
     engine: str = TORCH
     """Engine of a model of transformers: torch, or llama.cpp, for which a file is made of it once."""
+    wrong_at_most: float | None = None
+    """Promise about the answers that are given, which `slmsearch calibrate` measures; None gives every answer."""
 
     def choose(self) -> tuple[PolicySpec, Champion | None]:
         """Return the policy, as `choose_policy` does, with a message if it is the untrained one.
@@ -94,7 +98,7 @@ class SearcherChoice:
             return self._serve(champion, spec)
         if spec.policy is not None:
             require_policy(spec.policy, self.config.paths)
-        return ServedPolicy(spec.name, spec, self.config)
+        return self._promise(ServedPolicy(spec.name, spec, self.config))
 
     @property
     def follows(self) -> bool:
@@ -121,4 +125,32 @@ class SearcherChoice:
                 f"{digest or '(none recorded)'}, which is not in {paths.data_dir}: run `slmsearch index build` with its settings, "
                 "or name a policy with --policy"
             )
-        return ServedPolicy(champion.label, spec, self.config, digest, key)
+        return self._promise(ServedPolicy(champion.label, spec, self.config, digest, key))
+
+    def calibration_file(self, spec: PolicySpec) -> Path:
+        """Return the file of a policy's calibration with these settings."""
+        searcher = self.config.searcher.model_dump(mode="json")
+        key = content_key(policy=describe_policy(spec, self.config.evaluate), searcher=searcher, top_k=self.config.retrieval.top_k)
+        return Path(self.config.paths.data_dir) / "calibrations" / f"{key}.json"
+
+    def _promise(self, served: ServedPolicy) -> ServedPolicy:
+        """Return a policy with what keeps the promise.
+
+        Raises:
+            ModelError: it is not calibrated, or was wrong too often.
+        """
+        if self.wrong_at_most is None:
+            return served
+        found = read_calibration(self.calibration_file(served.spec))
+        if found is None:
+            raise ModelError(
+                f"{served.version} is not calibrated with these settings: run `slmsearch calibrate`, or leave --wrong-at-most out"
+            )
+        kept = found.keep(self.wrong_at_most)
+        if kept is None:
+            wrong = sum(bad for _, bad in found.scores)
+            raise ModelError(
+                f"{served.version} was wrong in {wrong} of {len(found.scores)} answers, and its surest ones are wrong too often, or too"
+                f" few, to promise {self.wrong_at_most:g}: promise less, or calibrate on more questions"
+            )
+        return replace(served, promise=Promise(self.wrong_at_most, found, kept))

@@ -81,6 +81,21 @@ def test_search_finds_the_version_of_the_folder(invoke: Invoke, folder: Path) ->
     assert json.loads(out)["hits"][0]["page_id"] == "cortona"
 
 
+def test_a_promise_is_measured_and_served_only_if_it_is_kept(invoke: Invoke, folder: Path, tmp_path: Path) -> None:
+    rows = [{"id": f"{name}{of}", "question": f"How many inhabitants has {name}?", "answer": str(200 + number), "page_ids": [name.lower()]}
+            for number, name in enumerate(NAMES) for of in range(3)]  # fmt: skip
+    (tmp_path / "questions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    settings = ("--policy", "retrieve-then-answer", "--corpus.pages", str(folder), "--corpus.questions", str(tmp_path / "questions.jsonl"))
+    code, out, err = invoke("calibrate", *settings, "--split", "all", "--wrong-at-most", "0.5", "--json")
+    found = json.loads(out)
+    assert {"threshold", "answered_frac", "wrong_frac", "low", "high", "n"} <= found.keys(), err
+    assert (code, found["threshold"]) == (1, None) and Path(found["file"]).is_file(), "it answers all, and knows no twin from a question"
+    code, out, _ = invoke("serve", "searcher", *settings, "--wrong-at-most", "0.01", "--json")
+    assert code == 3 and "to promise 0.01: promise less, or calibrate on more questions" in json.loads(out)["error"]
+    code, out, _ = invoke("serve", "searcher", *settings, "--searcher.max_turns", "9", "--wrong-at-most", "0.01", "--json")
+    assert code == 3 and "is not calibrated with these settings: run `slmsearch calibrate`" in json.loads(out)["error"]
+
+
 def test_ask_shows_turns_answer_and_sources(invoke: Invoke, folder: Path) -> None:
     arguments = ("ask", "In which year was Brixa founded?", "--policy", "retrieve-then-answer", "--corpus.pages", str(folder))
     code, out, err = invoke(*arguments)

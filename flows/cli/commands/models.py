@@ -126,14 +126,42 @@ _server("policy", "transformers")
 POLICY_HELP = "champion, untrained, retrieve-then-answer, a known name, a path, a Hub id, or openai:MODEL@URL; default: champion."
 
 
+SHARE = click.FloatRange(0, 1, min_open=True, max_open=True)
+
+
+@command(cli, "calibrate")
+@click.option("--policy", help=POLICY_HELP)
+@ENGINE
+@option("--split", type=click.Choice(["validation", "test", "all"]), default="validation", help="Questions to take.")
+@option("--limit", type=click.IntRange(min=0), default=0, help="Take a seeded sample of this many questions; 0 takes all.")
+@option("--wrong-at-most", type=SHARE, default=0.05, help="Share of wrong answers that is to be promised.")
+def calibrate(session: Session, policy: str | None, engine: str, split: str, limit: int, wrong_at_most: float) -> None:
+    """Measure how sure answers are.
+
+    Plays questions and unanswerable variants of them, and finds the confidence from which on at most a share of the answers is wrong. Exit
+    code 1 if that holds for no answers.
+    """
+    from flows.ops.calibrating import calibrate_searcher
+    from flows.stages.policy_choice import SearcherChoice
+
+    found = calibrate_searcher(SearcherChoice(session.config, policy, session.say, engine), split, limit, wrong_at_most)
+    lines = [f"at most {one['wrong_frac']:.1%} [{one['low']:.1%}, {one['high']:.1%}] of {one['n']} answers wrong" for one in found["curve"]]
+    told = "no answers are sure enough" if found["threshold"] is None else f"from a confidence of {found['threshold']:.2f} on"
+    head = f"{found['policy']}: {found['answers']} answers to {found['asked']} questions; at most {wrong_at_most:g} wrong {told}"
+    session.finish(found, "\n".join([head, *lines]), found["threshold"] is None)
+
+
 @command(serve, "searcher", endless=True)
 @click.option("--policy", help=POLICY_HELP)
 @ENGINE
 @click.option("--watch", type=FOLDER, help="Serve the documents of this folder, and what is edited within half a minute.")
 @click.option("--accept", is_flag=True, help="With --watch: serve the folder as it is, whatever it has lost.")
+@click.option("--wrong-at-most", type=SHARE, help='Answer so that at most this share of the answers is wrong; else "I don\'t know".')
 @option("--host", default="127.0.0.1", help="Address to listen on; beyond loopback, SLMSEARCH_API_TOKEN must be set.")
 @option("--port", type=click.IntRange(1, 65535), default=8002, help="Port to listen on.")
-def searcher(session: Session, policy: str | None, engine: str, watch: Path | None, accept: bool, host: str, port: int) -> None:
+def searcher(
+    session: Session, policy: str | None, engine: str, watch: Path | None, accept: bool, wrong_at_most: float | None, host: str, port: int
+) -> None:
     """Answer questions over HTTP as OpenAI's API does.
 
     Clients use OpenAI's chat completions. Ctrl-C stops the server after it has answered the open requests.
@@ -151,7 +179,7 @@ def searcher(session: Session, policy: str | None, engine: str, watch: Path | No
 
     if accept and watch is None:
         raise click.UsageError("--accept is about the folder of --watch; give one, or leave it out")
-    choice = SearcherChoice(session.config, policy, session.say, engine)
+    choice = SearcherChoice(session.config, policy, session.say, engine, wrong_at_most)
     live = LiveDocuments(choice, watch.absolute(), accept) if watch is not None else None
     serve_searcher(open_service(choice, live=live), session.config.paths.feedback, host, port, on_ready)
     session.say("stopped")

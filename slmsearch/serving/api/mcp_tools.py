@@ -158,7 +158,7 @@ async def _ask(service: SearcherService, question: str, tell: Tell) -> ToolReply
             if isinstance(event, Answer):
                 found = describe_answer(event, steps)
                 sources = "".join(f"\n{_kind(source)}: {source.section_id} ({source.title})" for source in found.sources)
-                return ToolReply(content_of(event.episode) + sources, found)
+                return ToolReply(content_of(event) + sources, found)
             steps.append(event)
             await tell(len(steps), one_line(f"{event.call}: {event.argument}"))
     raise AssertionError("a question ends with an answer or an error")

@@ -12,12 +12,14 @@ from slmsearch.environments.searcher.indexed_corpus import open_indexed_corpus
 from slmsearch.environments.searcher.rollout import Watch, play_episodes
 from slmsearch.environments.searcher.searcher_environment import SearcherEnvironment
 from slmsearch.environments.searcher.tools import Toolbox
+from slmsearch.environments.searcher.twins import UNKNOWABLE, make_twins
 from slmsearch.episodes.episode import Episode, StopReason, ToolCall, Turn
 from slmsearch.episodes.playable import without_token_limits
 from slmsearch.episodes.sampler import Sampler, Sampling
 from slmsearch.errors import ContextError
+from slmsearch.evaluate.confidence import Calibration, Graded, Kept, describe, is_given
 from slmsearch.evaluate.policies import PolicySpec
-from slmsearch.evaluate.run import make_policy_sampler, without_tokens
+from slmsearch.evaluate.run import make_policy_sampler, select_questions, without_tokens
 from slmsearch.foreign import encodable
 from slmsearch.judge import ExactJudge
 from slmsearch.retrieval.search import SearchIndex
@@ -27,6 +29,15 @@ RESULT_CHARS = 500
 ARGUMENT_CHARS = 1000
 PROGRAM, MALFORMED = "program", "malformed"
 """Name of a step without a call of a tool."""
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """A share of wrong answers that is not exceeded, and what keeps it."""
+
+    wrong_at_most: float
+    calibration: Calibration
+    kept: Kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +51,8 @@ class ServedPolicy:
     corpus_digest: str | None = None
     index_key: str | None = None
     """Key of the index version; None, here and for the digest, takes those of the configured corpus."""
+    promise: Promise | None = None
+    """Promise that is kept by "I don't know"; None: every answer is given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +77,14 @@ class Answer:
     version: str
     """Version of the policy that played."""
     index_key: str
+    promise: Promise | None = None
+    confidence: float | None = None
+    """Probability that the answer is right; None for no answer, for "I don't know", and without a promise."""
+
+    @property
+    def withheld(self) -> bool:
+        """True if the answer is not sure enough to be given."""
+        return self.promise is not None and self.confidence is not None and self.confidence < self.promise.kept.threshold
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +107,8 @@ class _Loaded:
     environment: SearcherEnvironment
     sampler: Sampler
     index_key: str
+    questions: dict[str, list[Question]]
+    """Questions of the corpus by split."""
 
 
 IMPORTED = ("slmsearch.serving.api.playing", "slmsearch.sampling.torch_sampler", "peft", "sentence_transformers")
@@ -105,7 +128,7 @@ def load(served: ServedPolicy) -> str:
     if served.spec.policy is None:
         environment = without_token_limits(environment)
     indexed.toolbox.index.search(["setup"], 1)  # loads the embedder, which is not the first question's time
-    _loaded[:] = [_Loaded(served, environment, make_policy_sampler(served.spec, environment, []), indexed.index_key)]
+    _loaded[:] = [_Loaded(served, environment, make_policy_sampler(served.spec, environment, []), indexed.index_key, indexed.questions)]
     # The child looks for dead cycles after every call: among all that torch has loaded it took half a second.
     gc.collect()
     gc.freeze()
@@ -141,7 +164,10 @@ def play(
     def tell_end(question: Question, episode: Episode) -> None:
         played = episode if loaded.served.spec.policy is not None else without_tokens(episode)
         sources = tuple(find_sources(episode, toolbox.library))
-        on_end(question.id, Answer(played, sources, loaded.served.version, loaded.index_key))
+        promise, sure = loaded.served.promise, None
+        if promise is not None and is_given(episode.answer):
+            sure = promise.calibration.confidence(describe(episode, sources))
+        on_end(question.id, Answer(played, sources, loaded.served.version, loaded.index_key, promise, sure))
 
     sampling = Sampling(0.0, config.evaluate.seed, environment.limits.max_turn_tokens)
     try:
@@ -180,6 +206,32 @@ def replay(questions: Sequence[Question], digest: str, key: str) -> list[tuple[b
         if isinstance(other.toolbox.index, SearchIndex):
             other.toolbox.index.close()
     return list(zip(before, after, strict=True))
+
+
+def collect(split: str, limit: int, progress: Callable[[int, int], None]) -> tuple[list[Graded], list[str]]:
+    """Play questions and their unanswerable twins; return the given answers, and the first gold page of every question.
+
+    Args:
+        split: of the questions of the loaded corpus.
+        limit: maximum number of questions; 0 takes all.
+        progress: receives the number of questions played and of all.
+    """
+    (loaded,) = _loaded
+    environment, toolbox = loaded.environment, loaded.environment.toolbox
+    config = environment.config
+    asked = select_questions(loaded.questions, config.evaluate.model_copy(update={"split": split, "limit": limit}))
+    halves = (asked[::2], asked[1::2])
+    questions = [*asked, *(twin for half, kind in zip(halves, UNKNOWABLE, strict=True) for twin in make_twins(half, kind, toolbox))]
+    sampling, graded = Sampling(0.0, config.evaluate.seed, environment.limits.max_turn_tokens), list[Graded]()
+    for start in range(0, len(questions), config.evaluate.batch_size):
+        batch = questions[start : start + config.evaluate.batch_size]
+        episodes = environment.complete(batch, environment.play(batch, loaded.sampler, sampling))
+        for question, episode, row in zip(batch, episodes, environment.grade(batch, episodes), strict=True):
+            if is_given(episode.answer) and not row.failed:
+                shown = describe(episode, find_sources(episode, toolbox.library))
+                graded.append(Graded(shown, not row.correct, (question.page_ids or ("",))[0]))
+        progress(start + len(batch), len(questions))
+    return graded, [(question.page_ids or ("",))[0] for question in questions]
 
 
 def _grade(questions: Sequence[Question], environment: SearcherEnvironment, sampler: Sampler) -> list[bool]:

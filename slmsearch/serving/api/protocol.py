@@ -12,8 +12,10 @@ from openai.types import CompletionUsage, Model
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from slmsearch.corpus.questions import UNKNOWN_ANSWER
 from slmsearch.environments.searcher.answer_sources import AnswerSource, is_supported
 from slmsearch.episodes.episode import Episode, StopReason
+from slmsearch.evaluate.confidence import LEVEL
 from slmsearch.foreign import encodable
 from slmsearch.serving.api.feedback import Verdict
 from slmsearch.serving.api.playing import Answer, PlayedStep
@@ -243,7 +245,7 @@ class AskedReply:
     def complete(self, steps: Sequence[PlayedStep], answer: Answer) -> str:
         """Write a completion as JSON."""
         choice = {"index": 0, "finish_reason": _finish(answer.episode), "logprobs": None}
-        message = {"role": "assistant", "content": None, "refusal": None, **self._write(answer.episode)}
+        message = {"role": "assistant", "content": None, "refusal": None, **self._write(answer)}
         extension = describe_answer(answer, steps).model_dump(mode="json")
         fields = self._fields("chat.completion", [{**choice, "message": message}], extension)
         return ChatCompletion.model_validate({**fields, "usage": _count(answer.episode)}).model_dump_json(exclude_unset=True)
@@ -260,18 +262,18 @@ class AskedReply:
     def end(self, answer: Answer, include_usage: bool) -> list[str]:
         """Write the last chunks: the answer, its description, and the token counts if requested."""
         found = describe_answer(answer, ()).model_dump(mode="json", exclude={"steps"})
-        chunks = [self.chunk(self._write(answer.episode)), self.chunk({}, found, _finish(answer.episode))]
+        chunks = [self.chunk(self._write(answer)), self.chunk({}, found, _finish(answer.episode))]
         if include_usage:
             chunks.append(self._chunk({**self._fields("chat.completion.chunk", [], None), "usage": _count(answer.episode)}))
         return chunks
 
-    def _write(self, episode: Episode) -> dict[str, str]:
+    def _write(self, answer: Answer) -> dict[str, str]:
         """Write the answer as fields of a message: its content, or a refusal if the schema allows no JSON for it."""
-        text = content_of(episode)
+        text, given = content_of(answer), answer.episode.answer is not None
         if self.json_answers is None:
             return {"content": text}
-        written = self.json_answers.write(None if episode.answer is None else text)
-        return {"refusal": text if episode.answer is None else MISFIT} if written is None else {"content": written}
+        written = self.json_answers.write((UNKNOWN_ANSWER if answer.withheld else text) if given else None)
+        return {"refusal": MISFIT if given else text} if written is None else {"content": written}
 
     def _chunk(self, fields: Mapping[str, object]) -> str:
         return ChatCompletionChunk.model_validate(fields).model_dump_json(exclude_unset=True)
@@ -282,15 +284,30 @@ class AskedReply:
         return {**head, "choices": choices, **own}
 
 
-def content_of(episode: Episode) -> str:
+def content_of(answer: Answer) -> str:
     """Return the answer, or a sentence with the reason why there is none."""
-    return encodable(episode.answer) if episode.answer is not None else NO_ANSWER[episode.stop_reason]
+    episode = answer.episode
+    if episode.answer is None:
+        return NO_ANSWER[episode.stop_reason]
+    return f"{UNKNOWN_ANSWER}; the nearest is: {encodable(episode.answer)}" if answer.withheld else encodable(episode.answer)
+
+
+class KeptPromise(BaseModel):
+    """A promise about the answers that are given, for questions like those it was measured on."""
+
+    wrong_at_most: float = Field(description="Largest share of wrong ones among the answers that are given.")
+    level: float = Field(description="Probability that the share is not larger.")
+    n: int = Field(description="Number of answers that it was measured on.")
+    holds: bool = Field(description="False on other documents than those it was measured on: it is void then.")
 
 
 class FoundAnswer(BaseModel):
     """Result of `ask`."""
 
     answer: str | None = Field(description="Null where the model found none.")
+    nearest: str | None = Field(description="An answer that is not sure enough to be given; null otherwise.")
+    confidence: float | None = Field(description="Probability that the answer, or the nearest one, is right; null without a promise.")
+    promise: KeptPromise | None
     stop_reason: str
     supported: bool | None = Field(description="Whether a section that was read states the answer; null where no text could.")
     sources: list[AnswerSource]
@@ -302,9 +319,17 @@ class FoundAnswer(BaseModel):
 
 def describe_answer(answer: Answer, steps: Sequence[PlayedStep]) -> FoundAnswer:
     """Describe how an answer was found."""
-    episode = answer.episode
+    episode, promise = answer.episode, answer.promise
+    text = None if episode.answer is None else encodable(episode.answer)
+    told = None
+    if promise is not None:
+        holds = promise.calibration.index_key == answer.index_key
+        told = KeptPromise(wrong_at_most=promise.wrong_at_most, level=1 - LEVEL, n=promise.kept.n, holds=holds)
     return FoundAnswer(
-        answer=None if episode.answer is None else encodable(episode.answer),
+        answer=UNKNOWN_ANSWER if answer.withheld else text,
+        nearest=text if answer.withheld else None,
+        confidence=None if answer.confidence is None else round(answer.confidence, 4),
+        promise=told,
         stop_reason=str(episode.stop_reason),
         supported=is_supported(episode, answer.sources),
         sources=[_as_encodable(source) for source in answer.sources],

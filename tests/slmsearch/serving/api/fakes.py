@@ -2,7 +2,7 @@
 
 import queue
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,10 +12,11 @@ from slmsearch.corpus.pages import Page
 from slmsearch.environments.searcher.tools import Toolbox
 from slmsearch.episodes.scripted import ScriptedSampler
 from slmsearch.errors import ModelError, ServiceError
+from slmsearch.evaluate.confidence import Calibration, Kept
 from slmsearch.evaluate.policies import PolicySpec
 from slmsearch.retrieval.hits import Hit
 from slmsearch.serving.api import playing
-from slmsearch.serving.api.playing import ServedPolicy
+from slmsearch.serving.api.playing import Promise, ServedPolicy
 
 TOWNS = ("Alba", "Brixa", "Cortona", "Delos")
 WAIT_SECONDS = 20.0
@@ -26,8 +27,10 @@ class NameIndex:
 
     key = "index-1"
 
-    def search(self, queries: Sequence[str], top_k: int) -> list[list[Hit]]:
-        return [[Hit(f"p{i}", name, 1.0, f"p{i}:history") for i, name in enumerate(TOWNS) if name in query][:top_k] for query in queries]
+    def search(self, queries: Sequence[str], top_k: int, hidden: Sequence[Collection[str]] = ()) -> list[list[Hit]]:
+        found = [[Hit(f"p{i}", name, 1.0, f"p{i}:history") for i, name in enumerate(TOWNS) if name in query] for query in queries]
+        gone = hidden or [()] * len(queries)
+        return [[hit for hit in hits if hit.section_id not in without][:top_k] for hits, without in zip(found, gone, strict=True)]
 
 
 def make_toolbox() -> Toolbox:
@@ -130,10 +133,16 @@ def use_fakes(patch: Any) -> Control:
     control = Control()
     patch.setattr(FakeChild, "control", control, raising=False)
     patch.setattr("slmsearch.serving.api.player.Child", FakeChild)
-    patch.setattr(playing, "open_indexed_corpus", lambda *_: SimpleNamespace(toolbox=make_toolbox(), index_key=NameIndex.key))
+    patch.setattr(playing, "open_indexed_corpus", lambda *_: SimpleNamespace(toolbox=make_toolbox(), index_key=NameIndex.key, questions={}))
     patch.setattr(playing, "make_policy_sampler", lambda *_: ScriptedSampler(script))
     patch.setattr(playing.gc, "freeze", lambda: None)
     return control
+
+
+def promise(threshold: float, key: str = NameIndex.key) -> Promise:
+    """A promise by which an answer from one search and one section read, stated there, has the confidence 0.5."""
+    calibration = Calibration(key, (0.0,) * 6, (1.0,) * 6, (0.0,) * 6, 0.0, (), 0)
+    return Promise(0.05, calibration, Kept(threshold, 1.0, 0.0, 0.0, 0.03, 100))
 
 
 def served(version: str = "tiny/1", batch: int = 64) -> ServedPolicy:

@@ -44,7 +44,7 @@ async def read_on(asked: SearcherService, tool: str, name: str, place: str | Non
 
 def test_long_sections_and_lists_are_read_in_parts_without_loss(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     toolbox = Toolbox(LIBRARY, NameIndex(), top_k=3, max_section_chars=SIZE)
-    monkeypatch.setattr(playing, "open_indexed_corpus", lambda *_: SimpleNamespace(toolbox=toolbox, index_key="index-1"))
+    monkeypatch.setattr(playing, "open_indexed_corpus", lambda *_: SimpleNamespace(toolbox=toolbox, index_key="index-1", questions={}))
     asked = make()
     lists = run(read_on(asked, "view_sections", "page_id", "p0"))
     listed = [(one["section_id"], one["heading"]) for part in lists for one in part["sections"]]
@@ -81,7 +81,7 @@ def test_a_full_queue_says_to_ask_again(make: Make, control: Control) -> None:
 
 def test_a_number_is_taken_for_a_text(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     toolbox = Toolbox(Library([Page("1155", "Alba", "# Alba\n\nA town.\n")]), NameIndex(), top_k=3, max_section_chars=SIZE)
-    monkeypatch.setattr(playing, "open_indexed_corpus", lambda *_: SimpleNamespace(toolbox=toolbox, index_key="index-1"))
+    monkeypatch.setattr(playing, "open_indexed_corpus", lambda *_: SimpleNamespace(toolbox=toolbox, index_key="index-1", questions={}))
     asked = make()
     viewed = run(use(asked, "view_sections", page_id=1155))
     assert viewed.structured and viewed.structured == run(use(asked, "view_sections", page_id="1155")).structured

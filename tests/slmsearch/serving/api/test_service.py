@@ -130,7 +130,7 @@ def quoting(question: str, results: list[str]) -> str:
 def test_a_passage_is_shown_with_its_lines_and_its_section_is_named(make: Make, monkeypatch: pytest.MonkeyPatch, stream: bool) -> None:
     library = Library([Page("p0", "Alba", f"# Alba\n\nA mill.\n\n## Wheel\n\nTake care.\n\n{STEPS}\n")])
     toolbox = Toolbox(library, NameIndex(), top_k=3, max_section_chars=1000)
-    monkeypatch.setattr(playing, "open_indexed_corpus", lambda *_: SimpleNamespace(toolbox=toolbox, index_key="index-1"))
+    monkeypatch.setattr(playing, "open_indexed_corpus", lambda *_: SimpleNamespace(toolbox=toolbox, index_key="index-1", questions={}))
     monkeypatch.setattr(playing, "make_policy_sampler", lambda *_: ScriptedSampler(quoting))
     reply = run(Client(make()).ask("How do I turn the wheel?", stream=stream))
     if stream:
