@@ -9,6 +9,7 @@ use, too.
 from collections.abc import Iterable
 from pathlib import Path
 
+from slmsearch.artifacts.files import read_json
 from slmsearch.config import PathsConfig, RunConfig
 from slmsearch.evaluate.nights import load_nights
 from slmsearch.lineage.graph import Graph, Ref, homes, read_stored
@@ -66,6 +67,10 @@ def in_use(config: RunConfig, kept_versions: int = KEPT_VERSIONS, used_since: fl
         green = [night for night in load_nights(folder)[0] if night.is_green]
         for night in green[: max(config.nightly.green_nights, KEPT_NIGHTS)]:
             _keep(used, [Ref("eval", night.fixed.eval_key)], f"the next nights are compared with night {night.night}")
+    for record in sorted(Path(config.paths.data_dir).glob("live/*.json")):
+        state = read_json(record)
+        refs = (Ref("corpus", state["served"]["digest"]), Ref("index", state["served"]["key"]), Ref("corpus", state["known"]))
+        _keep(used, refs, f"{record} serves it")
     _keep_live(used, config.paths, runs)
     if used_since is not None:
         _keep_runs(used, (run for run in runs if run.started_s >= used_since), "a run touched it lately")

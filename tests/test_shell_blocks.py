@@ -19,6 +19,7 @@ BLOCK = re.compile(r"^```(?:bash|sh|shell|console)\n(.*?)^```", re.MULTILINE | r
 NOT_HERE = {
     "slmsearch learn": "minutes; tests/e2e/test_learn.py",
     "slmsearch ask --config": "what `learn` left; tests/e2e/test_learn.py",
+    "slmsearch calibrate": "what `learn` left; tests/flows/test_documents.py",
     "slmsearch train --judge.kind ollama": "Ollama",
     "slmsearch run train-planner": "an 8B model",
     "slmsearch run train-and-eval --config": "a GPU",

@@ -1,25 +1,21 @@
 """A folder of documents that is served while people edit it: watched, indexed anew, and let in by the gate.
 
 A version is what the folder held at one time. The record of a folder (`data/live/NAME.json`) names the version that is served, so that a
-killed service begins with it again, and those that were made here and can go.
+killed service begins with it again, and what was made here and can go.
 """
 
 import logging
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-
-from watchfiles import watch
+from typing import Any
 
 from flows.stages.policy_choice import SearcherChoice
 from slmsearch.artifacts.directories import remove
 from slmsearch.artifacts.files import read_json, replace_json
-from slmsearch.corpus.documents.folder import list_folder
-from slmsearch.corpus.documents.skipped import printable
 from slmsearch.corpus.store import is_complete as is_corpus
-from slmsearch.errors import ConfigError, CorpusError, IndexUnusableError, SlmSearchError
+from slmsearch.errors import ConfigError, IndexUnusableError, ServiceError, SlmSearchError
 from slmsearch.processes.call import Child
 from slmsearch.retrieval.upkeep import remove_version
 from slmsearch.retrieval.versions import is_complete as is_index
@@ -28,11 +24,17 @@ from slmsearch.serving.api.player import HeldBackError
 from slmsearch.serving.api.playing import ServedPolicy
 from slmsearch.serving.documents import refresh
 from slmsearch.serving.documents.gate import judge_replay
+from slmsearch.serving.documents.listing import Listing, list_documents
 from slmsearch.serving.documents.refresh import Refreshed, Version
 from tasks.learn import learnt_dir
+from tasks.retention import in_use
 
-LOOK_MS = 2_000
-"""Time between two looks at the whole folder where nothing was noticed, in milliseconds: a folder can vanish without a notice."""
+LOOK_S = 1.0
+"""Time between two looks at the folder, in seconds; ten times as long as a look takes, if that is more."""
+AGAIN_S = 60.0
+"""Time after which a version that could not be made, or a champion that could not be played, is tried again."""
+REMEMBERED = 4
+"""Number of versions whose files are remembered."""
 REMEDY = "correct the files; or serve them as they are with --accept; or `slmsearch learn` the folder, which trains and measures anew"
 log = logging.getLogger(__name__)
 
@@ -47,7 +49,7 @@ class HeldBack:
 
 
 class LiveDocuments:
-    """The documents of a folder; `find_new` and `judge` are called by the service, and `watch` runs in a thread of its own."""
+    """The documents of a folder; `watch` runs in a thread of its own, the other methods are called by the service."""
 
     def __init__(self, choice: SearcherChoice, folder: Path, accept: bool = False) -> None:
         """Watch nothing yet.
@@ -58,20 +60,33 @@ class LiveDocuments:
             accept: serve the folder as it is at the start, whatever it has lost.
 
         Raises:
-            ConfigError: programs would see pages that are gone.
+            ConfigError: programs would see pages that are gone, or results would be written into the folder.
         """
+        paths = choice.config.paths
         if choice.config.searcher.programs:
             raise ConfigError("programs see all of the corpus, also what was deleted: set searcher.programs to false, or leave --watch out")
+        for name, place in (("data_dir", paths.data_dir), ("mlruns_dir", paths.mlruns_dir)):
+            if Path(place).resolve().is_relative_to(folder.resolve()):
+                raise ConfigError(f"paths.{name} ({place}) lies in {folder}, which would change with every answer: name another place")
         self._first = choice.config.changed({"corpus.pages": str(folder), "corpus.limit_pages": 0})
         config = self._first.changed({"corpus.questions": None})
         self.folder, self._config, self._choice, self._accept = folder, config, replace(choice, config=config), accept
-        self._record = Path(config.paths.data_dir) / "live" / f"{learnt_dir(config.paths, str(folder)).name}.json"
+        self._record = Path(paths.data_dir) / "live" / f"{learnt_dir(paths, str(folder)).name}.json"
         self._dirty, self._held, self._next = threading.Event(), dict[str, HeldBack](), dict[str, Refreshed]()
-        self._made: list[Version] = []
+        self._listing: Listing | None = None
+        """Last listing of the folder with documents in it."""
+        self._is_gone = False
+        self._made: dict[str, list[str]] = {"corpora": [], "indexes": []}
+        """Keys of what was made here."""
         self._known = ""
         """Digest of the corpus whose questions decide."""
-        self._paths: tuple[str, dict[str, str]] = ("", {})
-        """Served digest, and the file of each of its pages."""
+        self._files: dict[str, dict[str, str]] = {}
+        """File of each page, by digest of the corpus."""
+        self._noted: tuple[str, str | None] = ("", None)
+        """Policy and digest that were recorded last."""
+        self._not_before: dict[str, float] = {}
+        """Time of the next try, by `time.monotonic`: of the documents (""), and of champions."""
+        self._told = ""
         self._skipped: list[dict[str, str]] = []
 
     def find(self) -> ServedPolicy:
@@ -80,33 +95,44 @@ class LiveDocuments:
         Raises:
             SlmSearchError: the policy is missing, or the folder cannot be read.
         """
-        served, paths = self._choice.find(), self._config.paths
-        record = read_json(self._record)
-        self._made = [Version(**made) for made in record.get("made", [])]
+        served, record = self._choice.find(), read_json(self._record)
+        self._made |= record.get("made", {})
         own = Version(served.corpus_digest or "", served.index_key or "")
         if own.digest and not self._is_ours(own.digest):
-            log.warning(
-                "%s was evaluated on other documents than %s: nothing is known yet of how it does here", served.version, self.folder
-            )
+            log.warning("%s was measured on other documents than %s, and is not known to do well here", served.version, self.folder)
             own = Version("", "")
-        last = Version(**record["served"]) if record.get("version") == served.version else own
-        there = bool(last.key) and is_corpus(paths.corpora / last.digest) and is_index(paths.index / last.key)
-        if self._accept or not there:
-            with Child() as child:
-                last, _ = child.call(refresh.build_version, self._first)
-            self._made.append(last)
-        self._known = own.digest or record.get("known", "") or last.digest
-        if not is_corpus(paths.corpora / self._known):
-            self._known = last.digest
-        served = replace(served, corpus_digest=last.digest, index_key=last.key, config=self._config)
+        last = Version(**record["served"]) if record else own
+        choices = (last, own) if record.get("version") == served.version or not own.digest else (own, last)
+        version = None if self._accept else next((one for one in choices if self._is_there(one)), None)
+        if version is None:
+            version = self._build()
+        known = (own.digest, record.get("known", ""))
+        self._known = next((digest for digest in known if digest and is_corpus(self._config.paths.corpora / digest)), version.digest)
+        served = replace(served, corpus_digest=version.digest, index_key=version.key, config=self._config)
+        self._look()
         self._note(served)
         self._dirty.set()
         return served
 
+    def _build(self) -> Version:
+        with Child() as child:
+            made = child.call(refresh.build_version, self._first)
+        self._remember(made.built)
+        return made.version
+
+    def _remember(self, built: dict[str, str]) -> None:
+        for kind, key in built.items():
+            if key not in self._made[kind]:
+                self._made[kind].append(key)
+
+    def _is_there(self, version: Version) -> bool:
+        paths = self._config.paths
+        return bool(version.key) and is_corpus(paths.corpora / version.digest) and is_index(paths.index / version.key)
+
     def _is_ours(self, digest: str) -> bool:
-        """Return whether a corpus was read from this folder: a file of one of its pages is there."""
-        corpus = self._config.paths.corpora / digest
-        return is_corpus(corpus) and any((self.folder / path).is_file() for path in _paths_of(corpus).values() if path)
+        """Return whether a corpus was read from this folder: at least half of its files are there."""
+        paths = [path for path in self._files_of(digest).values() if path] if is_corpus(self._config.paths.corpora / digest) else []
+        return bool(paths) and 2 * sum((self.folder / path).is_file() for path in paths) >= len(paths)
 
     def find_new(self, served: ServedPolicy) -> ServedPolicy | None:
         """Return a new champion, or the policy that plays with the next version of the documents; None if there is neither.
@@ -115,43 +141,61 @@ class LiveDocuments:
             SlmSearchError: the next version cannot be made.
         """
         self._note(served)
-        if self._choice.follows and (champion := self._choice.find_new(served)) is not None:
-            self._dirty.set()  # its version may be older than the folder
-            champion = replace(champion, config=self._config)
-            if champion.corpus_digest and self._is_ours(champion.corpus_digest):
-                self._known = champion.corpus_digest
-                return champion
-            return replace(champion, corpus_digest=served.corpus_digest, index_key=served.index_key)
-        if self._dirty.is_set() and self.folder.is_dir():
+        if (champion := self._find_champion(served)) is not None:
+            return champion
+        if self._dirty.is_set() and self._listing is not None and self._is_time(""):
             self._dirty.clear()
-            self._refresh(served)
-        pending = next((made.version for made in self._next.values()), None)
-        return replace(served, corpus_digest=pending.digest, index_key=pending.key) if pending else None
+            try:
+                self._refresh(served)
+            except Exception:
+                self._dirty.set()
+                self._not_before[""] = time.monotonic() + AGAIN_S
+                raise
+        pending = next((made.version for made in self._next.values() if self._is_time(made.version.digest)), None)
+        if pending is None:
+            return None
+        self._not_before[pending.digest] = time.monotonic() + AGAIN_S  # if it cannot be loaded
+        self._files_of(pending.digest)
+        return replace(served, corpus_digest=pending.digest, index_key=pending.key)
+
+    def _is_time(self, what: str) -> bool:
+        return time.monotonic() >= self._not_before.get(what, 0.0)
+
+    def _find_champion(self, served: ServedPolicy) -> ServedPolicy | None:
+        """Return a champion that does not play yet; a failure to find or to load one keeps no edit back."""
+        if not self._choice.follows:
+            return None
+        try:
+            champion = self._choice.find_new(served)
+        except SlmSearchError as error:
+            if str(error) != self._told:
+                log.warning("no other champion was looked for: %s", error)
+            self._told = str(error)
+            return None
+        if champion is None or not self._is_time(champion.version):
+            return None
+        self._not_before[champion.version] = time.monotonic() + AGAIN_S  # if it cannot be loaded
+        self._dirty.set()  # its version may be older than the folder
+        champion = replace(champion, config=self._config)
+        if champion.corpus_digest and self._is_ours(champion.corpus_digest):
+            self._known = champion.corpus_digest
+            return champion
+        return replace(champion, corpus_digest=served.corpus_digest, index_key=served.index_key)
 
     def _refresh(self, served: ServedPolicy) -> None:
         """Make the version of the folder as it is now; it becomes the next one if it differs and has lost nothing."""
         assert served.corpus_digest is not None and served.index_key is not None
         self._next.clear()
-        try:
-            with Child() as child:
-                made = child.call(refresh.refresh, self._config, Version(served.corpus_digest, served.index_key), self._known)
-        except CorpusError as error:
-            if not self.folder.is_dir():
-                return  # `watch` has said so
-            raise CorpusError(f"{error}; the version of before is served") from error
-        except SlmSearchError:
-            self._dirty.set()
-            raise
+        with Child() as child:
+            made = child.call(refresh.refresh, self._config, Version(served.corpus_digest, served.index_key), self._known)
+        self._remember(made.built)
         self._skipped = [asdict(item) for item in made.skipped]
-        version = made.version
-        if version not in self._made:
-            self._made.append(version)
         if not made.edit:
             self._held.clear()
         elif made.losses:
             self._hold(made, made.losses)
-        elif version.digest not in self._held:
-            self._next[version.digest] = made
+        elif made.version.digest not in self._held:
+            self._next[made.version.digest] = made
         self._clean(served)
 
     def judge(self, before: ServedPolicy, after: ServedPolicy, child: Child) -> None:
@@ -165,13 +209,12 @@ class LiveDocuments:
             return
         assert before.corpus_digest is not None and before.index_key is not None
         pairs = child.call(playing.replay, made.replayed, before.corpus_digest, before.index_key) if made.replayed else []
-        reasons = judge_replay([old for old, _ in pairs], [now for _, now in pairs])
-        if reasons:
+        was, now = [old for old, _ in pairs], [new for _, new in pairs]
+        if reasons := judge_replay(was, now):
             self._next.clear()
             self._hold(made, tuple(reasons))
             raise HeldBackError(f"the documents of before go on: {made.edit}")
-        now, was = (sum(side) for side in zip(*pairs, strict=True)) if pairs else (0, 0)
-        log.warning("documents: %s; of %d questions %d are answered rightly, %d before", made.edit, len(pairs), now, was)
+        log.warning("documents: %s; of %d questions %d are answered rightly, %d before", made.edit, len(pairs), sum(now), sum(was))
 
     def _hold(self, made: Refreshed, reasons: tuple[str, ...]) -> None:
         if made.version.digest not in self._held:
@@ -180,68 +223,85 @@ class LiveDocuments:
 
     def _note(self, served: ServedPolicy) -> None:
         """Record the version that plays, if it is another one."""
-        if served.corpus_digest == self._paths[0]:
+        if (served.version, served.corpus_digest) == self._noted:
             return
-        digest = served.corpus_digest or ""
-        self._paths = (digest, _paths_of(self._config.paths.corpora / digest))
+        self._noted = served.version, served.corpus_digest
         self._held.clear()
-        self._next.pop(digest, None)
+        self._next.pop(served.corpus_digest or "", None)
         self._clean(served)
 
     def _clean(self, served: ServedPolicy) -> None:
-        """Remove versions that were made here and nobody needs, and write the record."""
-        paths, keep = self._config.paths, {served.corpus_digest, self._known, *self._next}
-        for version in [made for made in self._made if made.digest not in keep]:
-            self._made.remove(version)
-            try:
-                if (paths.index / version.key).is_dir():
-                    remove_version(paths.index / version.key, self._config.retrieval)
-                if (paths.corpora / version.digest).is_dir():
-                    remove(paths.corpora / version.digest)
-            except (IndexUnusableError, OSError) as error:  # in use, or the current one: housekeeping finds it
-                log.info("version %s stays: %s", version.key, error)
-        self._record.parent.mkdir(parents=True, exist_ok=True)
+        """Write the record, then remove what was made here and nothing uses: neither this service nor any version, run or evaluation."""
+        paths = self._config.paths
         state = {"version": served.version, "served": {"digest": served.corpus_digest, "key": served.index_key}, "known": self._known}
-        replace_json(self._record, {**state, "made": [asdict(made) for made in self._made]})
-
-    def watch(self, stop: threading.Event, withdraw: Callable[[frozenset[str]], None]) -> None:
-        """Watch the folder until `stop` is set; tell at once which pages are gone.
-
-        Args:
-            stop: ends it.
-            withdraw: receives the ids of the served pages whose files are gone, all of them each time.
-        """
-        was_there = True
-        while not stop.is_set():
-            is_there = self.folder.is_dir()
-            if is_there != was_there:
-                log.warning("%s %s", self.folder, "is there again" if is_there else "is gone: the version of before is served")
-                was_there = is_there
-                self._dirty.set()
-            if not is_there:
-                stop.wait(LOOK_MS / 1000)
-                continue
-            self._withdraw(withdraw)
-            for changes in watch(self.folder, stop_event=stop, rust_timeout=LOOK_MS, yield_on_timeout=True, raise_interrupt=False):
-                if not self.folder.is_dir():
-                    break
-                if changes:
-                    self._dirty.set()
-                self._withdraw(withdraw)
-
-    def _withdraw(self, withdraw: Callable[[frozenset[str]], None]) -> None:
+        self._record.parent.mkdir(parents=True, exist_ok=True)
+        replace_json(self._record, {**state, "made": self._made})
+        versions = [made.version for made in self._next.values()]
+        coming = {served.corpus_digest, served.index_key, self._known, *(one.digest for one in versions), *(one.key for one in versions)}
+        if all(key in coming for keys in self._made.values() for key in keys):
+            return
         try:
-            there = {printable(entry.place) for entry in list_folder(self.folder)}
-        except CorpusError:
-            return  # gone meanwhile
-        withdraw(frozenset(page for page, path in self._paths[1].items() if path and path not in there))
+            used = in_use(self._config)
+        except ServiceError as error:
+            log.info("old versions stay for now: %s", error)
+            return
+        for kind, parent in (("indexes", paths.index), ("corpora", paths.corpora)):
+            for key in [key for key in self._made[kind] if key not in coming and key not in used[kind]]:
+                try:
+                    if (parent / key).is_dir():
+                        remove_version(parent / key, self._config.retrieval) if kind == "indexes" else remove(parent / key)
+                    self._made[kind].remove(key)
+                except (IndexUnusableError, OSError) as error:  # a process reads it: next time
+                    log.info("%s stays for now: %s", key, error)
+        replace_json(self._record, {**state, "made": self._made})
 
-    def describe(self) -> dict[str, object]:
+    def watch(self, stop: threading.Event) -> None:
+        """Look at the folder until `stop` is set."""
+        pause_s, told = LOOK_S, ""
+        while not stop.wait(pause_s):
+            began = time.monotonic()
+            try:
+                self._look()
+                told = ""
+            except Exception as error:  # whatever a file system does, the next look comes
+                if str(error) != told:
+                    log.warning("%s cannot be looked at, and is tried again: %s", self.folder, error, exc_info=True)
+                told = str(error)
+            pause_s = max(LOOK_S, 10 * (time.monotonic() - began))
+
+    def _look(self) -> None:
+        found, before = list_documents(self.folder), self._listing
+        if found is None:
+            if not self._is_gone:
+                log.warning("%s is gone, or holds no document: the version of before is served", self.folder)
+            self._is_gone = True
+            return
+        if self._is_gone and before is not None:
+            log.warning("%s is there again", self.folder)
+        self._is_gone = False
+        if before is None or found.files != before.files or found.there != before.there:
+            self._dirty.set()
+        self._listing = found
+
+    def withdrawn(self, served: ServedPolicy) -> frozenset[str]:
+        """Return the ids of a version's pages whose files are gone."""
+        listing = self._listing
+        if listing is None:
+            return frozenset()
+        files = self._files_of(served.corpus_digest or "")
+        return frozenset(page for page, path in files.items() if path and not listing.holds(path))
+
+    def _files_of(self, digest: str) -> dict[str, str]:
+        """Return the file of each page of a corpus, by page id; empty where a page is no document."""
+        if digest not in self._files:
+            pages = refresh.read_by_id(self._config.paths.corpora / digest)
+            kept = [*self._files.items()][1 - REMEMBERED :]
+            self._files = {**dict(kept), digest: {name: str(page.metadata.get("path", "")) for name, page in pages.items()}}
+        return self._files[digest]
+
+    def describe(self) -> dict[str, Any]:
         """Return the folder, its pages, what is held back and why, and the files that could not be read."""
-        held = next(reversed(self._held.values()), None)
+        held = next(reversed([*self._held.values()]), None)
         shown = held and {"edit": held.edit, "reasons": held.reasons, "at": held.at, "remedy": REMEDY}
-        return {"folder": str(self.folder), "pages": len(self._paths[1]), "held_back": shown, "skipped": self._skipped}
-
-
-def _paths_of(corpus: Path) -> dict[str, str]:
-    return {name: str(page.metadata.get("path", "")) for name, page in refresh.read_by_id(corpus).items()}
+        pages = len(self._files.get(self._noted[1] or "", ()))
+        return {"folder": str(self.folder), "pages": pages, "held_back": shown, "skipped": self._skipped}

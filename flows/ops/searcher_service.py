@@ -7,7 +7,7 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
-from flows.ops.live_documents import LiveDocuments
+from flows.ops.live_documents import LOOK_S, LiveDocuments
 from flows.runtime.settings import API_TOKEN, read_environment
 from flows.stages.policy_choice import SearcherChoice
 from slmsearch.environments.registry import environment_of
@@ -118,8 +118,8 @@ def open_service(
             live,
         )
         if live is not None:
-            watcher = threading.Thread(target=live.watch, args=(stop, service.withdraw), name="watcher", daemon=True)
+            watcher = threading.Thread(target=live.watch, args=(stop,), name="watcher", daemon=True)
             watcher.start()
-            ends.callback(watcher.join)
+            ends.callback(watcher.join, LOOK_S)
             ends.callback(stop.set)
         yield service, stop

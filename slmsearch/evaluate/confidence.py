@@ -1,4 +1,4 @@
-"""How sure an answer is, and from which confidence on the answers keep a promise such as "at most 5 % of them are wrong".
+"""Confidence of answers, and the threshold from which on they keep a promise such as "at most 5 % of them are wrong".
 
 A logistic regression (scikit-learn) turns what an episode shows into a probability that its answer is right: the probability of the
 answer's tokens, whether a section that was read states it, the rank of that page, the number of turns. It is fitted on one half of the
@@ -43,7 +43,7 @@ class Graded:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptAnswers:
     """Answers from a confidence on, of the half that decides."""
 
     threshold: float
@@ -59,7 +59,7 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """What turns an episode into a confidence, and a confidence into an answer or "I don't know"."""
+    """Fitted confidence, and the scores by which a threshold is chosen."""
 
     index_key: str
     """Index version that it was made on; a promise holds on this one alone."""
@@ -77,13 +77,13 @@ class Calibration:
         parts = zip(shown, self.mean, self.scale, self.weights, strict=True)
         return 1 / (1 + exp(-(self.bias + sum(weight * (value - mean) / scale for value, mean, scale, weight in parts))))
 
-    def keep(self, wrong_at_most: float) -> Kept | None:
+    def keep(self, wrong_at_most: float) -> KeptAnswers | None:
         """Return the threshold from which on the promise holds for most answers; None if it holds for none."""
         from scipy.stats import beta
 
         ranked = sorted(self.scores, reverse=True)
         least = next((n for n in range(2, len(ranked) + 1) if float(beta.ppf(1 - LEVEL, 2, n - 1)) <= wrong_at_most), len(ranked))
-        best: Kept | None = None
+        best: KeptAnswers | None = None
         for n in range(least, len(ranked) + 1):
             if n < len(ranked) and (ranked[n - 1][0] == ranked[n][0] or (n - least) % max(1, len(ranked) // STEPS)):
                 continue  # equal confidences stand on one side
@@ -91,7 +91,7 @@ class Calibration:
             if wrong == n or float(beta.ppf(1 - LEVEL, wrong + 1, n - wrong)) > wrong_at_most:
                 break
             low = float(beta.ppf(LEVEL / 2, wrong, n - wrong + 1)) if wrong else 0.0
-            best = Kept(ranked[n - 1][0], n / self.asked, wrong / n, low, float(beta.ppf(1 - LEVEL / 2, wrong + 1, n - wrong)), n)
+            best = KeptAnswers(ranked[n - 1][0], n / self.asked, wrong / n, low, float(beta.ppf(1 - LEVEL / 2, wrong + 1, n - wrong)), n)
         return best
 
     def write(self, path: Path) -> None:

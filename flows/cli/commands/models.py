@@ -180,7 +180,7 @@ def searcher(
     if accept and watch is None:
         raise click.UsageError("--accept is about the folder of --watch; give one, or leave it out")
     choice = SearcherChoice(session.config, policy, session.say, engine, wrong_at_most)
-    live = LiveDocuments(choice, watch.absolute(), accept) if watch is not None else None
+    live = LiveDocuments(choice, watch.resolve(), accept) if watch is not None else None
     serve_searcher(open_service(choice, live=live), session.config.paths.feedback, host, port, on_ready)
     session.say("stopped")
 

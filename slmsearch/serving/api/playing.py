@@ -17,7 +17,7 @@ from slmsearch.episodes.episode import Episode, StopReason, ToolCall, Turn
 from slmsearch.episodes.playable import without_token_limits
 from slmsearch.episodes.sampler import Sampler, Sampling
 from slmsearch.errors import ContextError
-from slmsearch.evaluate.confidence import Calibration, Graded, Kept, describe, is_given
+from slmsearch.evaluate.confidence import Calibration, Graded, KeptAnswers, describe, is_given
 from slmsearch.evaluate.policies import PolicySpec
 from slmsearch.evaluate.run import make_policy_sampler, select_questions, without_tokens
 from slmsearch.foreign import encodable
@@ -37,7 +37,7 @@ class Promise:
 
     wrong_at_most: float
     calibration: Calibration
-    kept: Kept
+    kept: KeptAnswers
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class Answer:
     """Probability that the answer is right; None for no answer, for "I don't know", and without a promise."""
 
     @property
-    def withheld(self) -> bool:
+    def is_unsure(self) -> bool:
         """True if the answer is not sure enough to be given."""
         return self.promise is not None and self.confidence is not None and self.confidence < self.promise.kept.threshold
 

@@ -272,7 +272,7 @@ class AskedReply:
         text, given = content_of(answer), answer.episode.answer is not None
         if self.json_answers is None:
             return {"content": text}
-        written = self.json_answers.write((UNKNOWN_ANSWER if answer.withheld else text) if given else None)
+        written = self.json_answers.write((UNKNOWN_ANSWER if answer.is_unsure else text) if given else None)
         return {"refusal": MISFIT if given else text} if written is None else {"content": written}
 
     def _chunk(self, fields: Mapping[str, object]) -> str:
@@ -289,7 +289,7 @@ def content_of(answer: Answer) -> str:
     episode = answer.episode
     if episode.answer is None:
         return NO_ANSWER[episode.stop_reason]
-    return f"{UNKNOWN_ANSWER}; the nearest is: {encodable(episode.answer)}" if answer.withheld else encodable(episode.answer)
+    return f"{UNKNOWN_ANSWER}; the nearest is: {encodable(episode.answer)}" if answer.is_unsure else encodable(episode.answer)
 
 
 class KeptPromise(BaseModel):
@@ -326,8 +326,8 @@ def describe_answer(answer: Answer, steps: Sequence[PlayedStep]) -> FoundAnswer:
         holds = promise.calibration.index_key == answer.index_key
         told = KeptPromise(wrong_at_most=promise.wrong_at_most, level=1 - LEVEL, n=promise.kept.n, holds=holds)
     return FoundAnswer(
-        answer=UNKNOWN_ANSWER if answer.withheld else text,
-        nearest=text if answer.withheld else None,
+        answer=UNKNOWN_ANSWER if answer.is_unsure else text,
+        nearest=text if answer.is_unsure else None,
         confidence=None if answer.confidence is None else round(answer.confidence, 4),
         promise=told,
         stop_reason=str(episode.stop_reason),

@@ -33,6 +33,10 @@ class Documents(Protocol):
         """
         ...
 
+    def withdrawn(self, served: ServedPolicy) -> frozenset[str]:
+        """Return the ids of pages of a policy's documents that are no longer there; no question finds them."""
+        ...
+
     def describe(self) -> dict[str, object]:
         """Describe them."""
         ...
@@ -78,7 +82,6 @@ class SearcherService:
         self._since = time.time()
         self._on_answer, self._find_new, self._spares = on_answer, find_new, spares
         self.documents = documents
-        self._withdrawn: frozenset[str] = frozenset()
         self._open: set[AskedQuestion] = set()
         self._draining = threading.Event()
         self._switching = threading.Lock()
@@ -87,7 +90,8 @@ class SearcherService:
         self._follower = threading.Thread(target=self._follow, name="follower", daemon=True)
 
     def _make_player(self, served: ServedPolicy, admit: Admit | None = None) -> Player:
-        return Player(served, self.waiting, self.metrics, self._switch, self._on_answer, self._spares, lambda: self._withdrawn, admit)
+        withdrawn = partial(self.documents.withdrawn, served) if self.documents is not None else frozenset
+        return Player(served, self.waiting, self.metrics, self._switch, self._on_answer, self._spares, withdrawn, admit)
 
     def start(self, stop: threading.Event) -> None:
         """Load the first policy; return when it is loaded, or `stop` is set.
@@ -173,10 +177,6 @@ class SearcherService:
         """Describe the documents: the version of their index and its age, and of a folder that is watched what is held back and why."""
         age_s = round(time.time() - self._since, 1)
         return {"index_key": self.player.index_key, "age_s": age_s, **(self.documents.describe() if self.documents is not None else {})}
-
-    def withdraw(self, pages: frozenset[str]) -> None:
-        """Let no question find these pages from now on; those withdrawn before and not among them are found again."""
-        self._withdrawn = pages
 
     def drain(self) -> None:
         """Take no more questions; return when the waiting ones are answered, or out of time."""

@@ -55,8 +55,8 @@ def compare_pages(before: Mapping[str, Page], after: Mapping[str, Page]) -> Edit
     return Edit(tuple(name for name in after if name not in before), tuple(changed), tuple(name for name in before if name not in after))
 
 
-def _text(page: Page) -> tuple[str, str]:
-    return page.title, page.content
+def _text(page: Page) -> tuple[str, str, object]:
+    return page.title, page.content, page.metadata.get("path")
 
 
 def find_losses(
@@ -74,8 +74,11 @@ def find_losses(
     reasons = []
     paths = ((page, str(before[page].metadata.get("path", ""))) for page in edit.removed)
     for page, path in paths:
-        if path in left_out:
-            reasons.append(f"{page}: the file is {left_out[path]}")
+        reason = left_out.get(path) or next(
+            (why for place, why in left_out.items() if place.endswith("/") and path.startswith(place)), None
+        )
+        if reason:
+            reasons.append(f"{page}: the file is {reason}")
     for page in edit.changed:
         old, new = (len(_WORD.findall(pages[page].content)) for pages in (before, after))
         broken = len(_BROKEN.findall(after[page].content)) - len(_BROKEN.findall(before[page].content))

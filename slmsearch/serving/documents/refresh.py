@@ -15,6 +15,7 @@ from slmsearch.environments.searcher.indexed_corpus import name_index
 from slmsearch.made_questions.make import Filters, make_questions
 from slmsearch.retrieval.build import build_index
 from slmsearch.retrieval.search import open_index
+from slmsearch.retrieval.versions import is_complete
 from slmsearch.serving.documents.gate import Edit, compare_made, compare_pages, find_losses, still_asked
 
 REPLAYED = 32
@@ -34,10 +35,22 @@ class Version:
 
 
 @dataclass(frozen=True, slots=True)
+class Built:
+    """A version, and what of it was not there before."""
+
+    version: Version
+    built: dict[str, str]
+    """Keys of what was built, by kind: `corpora`, `indexes`."""
+    skipped: tuple[Skipped, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Refreshed:
     """The next version, and what there is to say before it is served."""
 
     version: Version
+    built: dict[str, str]
+    """See `Built`."""
     pages: int
     edit: Edit
     skipped: tuple[Skipped, ...]
@@ -48,7 +61,7 @@ class Refreshed:
     """Questions whose answers both versions state."""
 
 
-def build_version(config: RunConfig) -> tuple[Version, list[Skipped]]:
+def build_version(config: RunConfig) -> Built:
     """Read the configured folder and index it; of both only what changed is computed.
 
     Raises:
@@ -57,9 +70,14 @@ def build_version(config: RunConfig) -> tuple[Version, list[Skipped]]:
     """
     skipped: list[Skipped] = []
     paths = config.paths
+    before = {path.name for path in paths.corpora.glob("*/")}
     digest = build_corpus(config.corpus, paths.corpora, skipped)
-    build_index(paths.corpora / digest, paths.index, config.retrieval, current=False)
-    return Version(digest, name_index(digest, paths, config.retrieval)), skipped
+    key = name_index(digest, paths, config.retrieval)
+    built = {} if digest in before else {"corpora": digest}
+    if not is_complete(paths.index / key):
+        built["indexes"] = key
+        build_index(paths.corpora / digest, paths.index, config.retrieval, current=False)
+    return Built(Version(digest, key), built, tuple(skipped))
 
 
 def refresh(config: RunConfig, served: Version, known: str) -> Refreshed:
@@ -73,18 +91,18 @@ def refresh(config: RunConfig, served: Version, known: str) -> Refreshed:
     Raises:
         CorpusError, IndexUnusableError, EmbedderError: see `build_version`.
     """
-    made, skipped = build_version(config)
-    before, after = (read_by_id(config.paths.corpora / digest) for digest in (served.digest, made.digest))
+    made = build_version(config)
+    before, after = (read_by_id(config.paths.corpora / digest) for digest in (served.digest, made.version.digest))
     edit = compare_pages(before, after)
     questions = [question for question, _ in read_questions(config.paths.corpora / known)]
     questions = questions or _ask(config, served, before, KNOWN)
-    losses = find_losses(before, after, edit, {item.path: item.reason for item in skipped}, questions)
+    losses = find_losses(before, after, edit, {item.path: item.reason for item in made.skipped}, questions)
     if not losses and edit.changed:
-        old, new = (len(_ask(config, *version, MADE, edit.changed)) for version in ((served, before), (made, after)))
+        old, new = (len(_ask(config, *version, MADE, edit.changed)) for version in ((served, before), (made.version, after)))
         losses = compare_made(old, new)
     replayed = still_asked(questions, before, after, REPLAYED)
-    faults = tuple(item for item in skipped if item.reason not in ORDINARY)
-    return Refreshed(made, len(after), edit, faults, tuple(losses), tuple(replayed))
+    faults = tuple(item for item in made.skipped if item.reason not in ORDINARY)
+    return Refreshed(made.version, made.built, len(after), edit, faults, tuple(losses), tuple(replayed))
 
 
 def _ask(config: RunConfig, version: Version, pages: dict[str, Page], most: int, about: Container[str] | None = None) -> list[Question]:

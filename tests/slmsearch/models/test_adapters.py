@@ -1,5 +1,6 @@
 """Adapters of every kind are loaded exactly as PEFT computes them, or refused."""
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +118,18 @@ def test_what_cannot_be_merged_exactly_is_refused_and_can_be_kept_beside(tmp_pat
     monkeypatch.setattr(load, "_untie", lambda model: None)
     with pytest.raises(ModelError, match="log-probabilities change by"):
         merge_adapter(open_base(base), str(write_adapter(base, tmp_path / "head", **KINDS["head"])))
+
+
+@pytest.mark.parametrize(("off", "refused"), [((2e-3, 0.0), True), ((0.0, 0.5), False)])
+def test_what_float32_rounds_of_unlikely_tokens_is_no_reason_to_refuse(
+    off: tuple[float, float], refused: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = write_base(tmp_path / "base")
+    adapter, found = write_adapter(base, tmp_path / "adapter"), torch.tensor([[0.0, -20.0]])
+    probes = iter([found, found + torch.tensor([off])])
+    monkeypatch.setattr(load, "_probe", lambda _: next(probes))
+    with pytest.raises(ModelError, match=r"log-probabilities change by 0\.002") if refused else nullcontext():
+        merge_adapter(open_base(base), str(adapter))
 
 
 @pytest.fixture

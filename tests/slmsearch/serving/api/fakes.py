@@ -12,7 +12,7 @@ from slmsearch.corpus.pages import Page
 from slmsearch.environments.searcher.tools import Toolbox
 from slmsearch.episodes.scripted import ScriptedSampler
 from slmsearch.errors import ModelError, ServiceError
-from slmsearch.evaluate.confidence import Calibration, Kept
+from slmsearch.evaluate.confidence import Calibration, KeptAnswers
 from slmsearch.evaluate.policies import PolicySpec
 from slmsearch.retrieval.hits import Hit
 from slmsearch.serving.api import playing
@@ -142,7 +142,7 @@ def use_fakes(patch: Any) -> Control:
 def promise(threshold: float, key: str = NameIndex.key) -> Promise:
     """A promise by which an answer from one search and one section read, stated there, has the confidence 0.5."""
     calibration = Calibration(key, (0.0,) * 6, (1.0,) * 6, (0.0,) * 6, 0.0, (), 0)
-    return Promise(0.05, calibration, Kept(threshold, 1.0, 0.0, 0.0, 0.03, 100))
+    return Promise(0.05, calibration, KeptAnswers(threshold, 1.0, 0.0, 0.0, 0.03, 100))
 
 
 def served(version: str = "tiny/1", batch: int = 64) -> ServedPolicy:

@@ -82,7 +82,7 @@ def listening(folder: Path, token: str | None) -> Iterator[Scene]:
     place, log = Place("127.0.0.1", free_port(), token), FeedbackLog(folder / "feedback.jsonl")
     with pytest.MonkeyPatch.context() as patch:
         use_fakes(patch)
-        patch.setattr(playing, "open_indexed_corpus", lambda *_: SimpleNamespace(toolbox=toolbox, index_key="index-1"))
+        patch.setattr(playing, "open_indexed_corpus", lambda *_: SimpleNamespace(toolbox=toolbox, index_key="index-1", questions={}))
         patch.setattr(playing, "make_policy_sampler", lambda *_: ScriptedSampler(lambda text, results: script(turn, text, results)))
         service = SearcherService(served("slmsearch-searcher/3"), settings())
         thread = threading.Thread(target=serve, args=(service, place, stop, ready.set, partial(make_app, feedback=log)))

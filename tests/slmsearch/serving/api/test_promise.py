@@ -44,12 +44,18 @@ def test_without_a_promise_every_answer_is_given(make: Make) -> None:
 
 def test_an_answer_that_read_a_page_that_is_deleted_meanwhile_is_played_again(make: Make, control: Control) -> None:
     control.free = False
-    asked = make()
+    gone = set[str]()
+
+    class Documents:
+        def withdrawn(self, _: object) -> frozenset[str]:
+            return frozenset(gone)
+
+    asked = make(documents=Documents())
 
     async def talk() -> dict[str, object]:
         flying = asyncio.create_task(Client(asked).ask("When was Brixa founded?"))
         await until(lambda: not control.batches.empty())
-        asked.withdraw(frozenset({"p1"}))
+        gone.add("p1")
         control.go.release(2)
         found: dict[str, object] = (await flying).json()["slmsearch"]
         return found
@@ -65,6 +71,9 @@ def test_a_version_that_is_held_back_does_not_play(make: Make, control: Control,
         def judge(self, before: object, after: object, child: object) -> None:
             judged.append((before.version, after.version))  # type: ignore[attr-defined]
             raise HeldBackError("the documents of before go on: 3 changed")
+
+        def withdrawn(self, _: object) -> frozenset[str]:
+            return frozenset()
 
         def describe(self) -> dict[str, object]:
             return {"folder": "notes"}

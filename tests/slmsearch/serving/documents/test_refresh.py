@@ -48,7 +48,7 @@ class Served:
         )
         self.restore()
         first = self.config.changed({"corpus.questions": str(home / "questions.jsonl")})
-        self.version, _ = build_version(first)
+        self.version = build_version(first).version
 
     def restore(self) -> None:
         shutil.rmtree(self.home / "docs", ignore_errors=True)
@@ -95,7 +95,7 @@ def test_what_people_do_every_day_is_served(served: Served, edit: Edit) -> None:
 
 def test_a_folder_without_questions_has_some_made_of_what_is_served(served: Served) -> None:
     served.restore()
-    plain, _ = build_version(served.config)
+    plain = build_version(served.config).version
     edited = sorted((served.home / "docs").glob("*.md"))[0]
     edited.write_text(f"{edited.read_text()}\nOn Fridays the old mill of Kortel is closed at 7 o'clock.\n")
     made = refresh(served.config, plain, plain.digest)
