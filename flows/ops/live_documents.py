@@ -87,6 +87,8 @@ class LiveDocuments:
         self._not_before: dict[str, float] = {}
         """Time of the next try, by `time.monotonic`: of the documents (""), and of champions."""
         self._told = ""
+        self._child = Child()
+        """Process that makes the next version; it lives as long as the thread that looks for versions, because its start takes seconds."""
         self._skipped: list[dict[str, str]] = []
 
     def find(self) -> ServedPolicy:
@@ -186,8 +188,7 @@ class LiveDocuments:
         """Make the version of the folder as it is now; it becomes the next one if it differs and has lost nothing."""
         assert served.corpus_digest is not None and served.index_key is not None
         self._next.clear()
-        with Child() as child:
-            made = child.call(refresh.refresh, self._config, Version(served.corpus_digest, served.index_key), self._known)
+        made = self._child.call(refresh.refresh, self._config, Version(served.corpus_digest, served.index_key), self._known)
         self._remember(made.built)
         self._skipped = [asdict(item) for item in made.skipped]
         if not made.edit:
