@@ -290,8 +290,7 @@ SECTIONS = {
     "The pipeline and its results": ("init", "learn", "run", "up", "report", "compare", "lineage", "nights", "promote", "rollback"),
     "Pages and questions": ("pages", "questions", "validate", "index", "reindex", "search", "retrieval-report", "setup", "world"),
     "Models and training": ("models", "bootstrap", "sft", "preflight", "train", "planner", "evaluate", "export", "bundle"),
-    "Asking and serving": ("ask", "infer", "serve", "mcp", "corrections", "judge", "sandbox"),
-    "Settings, upkeep, measurements": ("config", "ops", "bench"),
+    "Asking, serving, upkeep": ("ask", "infer", "serve", "calibrate", "mcp", "corrections", "judge", "sandbox", "config", "ops", "bench"),
 }
 """Sections of the help."""
 EXTENSIONS = {"sandbox": "Run programs of the searcher in an isolated sandbox.", "bench": "Measure speed, memory and false alarms."}
