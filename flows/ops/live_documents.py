@@ -227,6 +227,7 @@ class LiveDocuments:
         if (served.version, served.corpus_digest) == self._noted:
             return
         self._noted = served.version, served.corpus_digest
+        self._not_before.clear()  # it plays: what made others wait is over
         self._held.clear()
         self._next.pop(served.corpus_digest or "", None)
         self._clean(served)

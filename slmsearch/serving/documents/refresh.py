@@ -51,7 +51,6 @@ class Refreshed:
     version: Version
     built: dict[str, str]
     """See `Built`."""
-    pages: int
     edit: Edit
     skipped: tuple[Skipped, ...]
     """Files that were left out and should perhaps not have been."""
@@ -102,7 +101,7 @@ def refresh(config: RunConfig, served: Version, known: str) -> Refreshed:
         losses = compare_made(old, new)
     replayed = still_asked(questions, before, after, REPLAYED)
     faults = tuple(item for item in made.skipped if item.reason not in ORDINARY)
-    return Refreshed(made.version, made.built, len(after), edit, faults, tuple(losses), tuple(replayed))
+    return Refreshed(made.version, made.built, edit, faults, tuple(losses), tuple(replayed))
 
 
 def _ask(config: RunConfig, version: Version, pages: dict[str, Page], most: int, about: Container[str] | None = None) -> list[Question]:
