@@ -35,7 +35,8 @@ def record_evaluation_task(run_id: str, name: str, key: str, config: RunConfig) 
     tracker.record_json(run_id, {"policy": name, "key": key, "metrics": stored.metrics, "slices": stored.slices}, "evaluation.json")
     chosen = sample_rows(stored.rows, TRACED_EPISODES, config.evaluate.seed)
     chosen = list({stored.rows[i].question_id: i for i in chosen}.values())  # a question that was sampled several times has one trace
-    traces = [(episode_span(stored.episodes[i], stored.rows[i]), trace_tags(stored.rows[i])) for i in chosen]
+    judge = "" if config.judge.kind == "exact" else config.judge.model
+    traces = [(episode_span(stored.episodes[i], stored.rows[i], judge), trace_tags(stored.rows[i])) for i in chosen]
     if traces:
         tracker.record_traces(run_id, key, traces)
 

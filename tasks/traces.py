@@ -1,13 +1,17 @@
-"""Traces of episodes as trees of spans: the episode, its turns, and the tool call of each turn. This module writes nothing itself.
+"""Traces of episodes as trees of spans (the episode, its turns, the tool call of each turn) with what is known of them.
 
-Episodes of a batch are played together and only their whole time is known, so it is divided evenly among the turns; the attribute `timing`
-says so. Texts are capped: large traces crash MLflow's UI.
+This module writes nothing itself. What was searched or read are documents, as MLflow's retrieval scorers expect; gold answers, verdicts and
+people's feedback are assessments. Episodes of a batch are played together and only their whole time is known, so it is divided evenly
+among the turns; the attribute `timing` says so. Texts are capped: large traces crash MLflow's UI.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Literal
 
-from slmsearch.environments.searcher.tools import SEARCH
+from slmsearch.environments.searcher.tools import READ, SEARCH
 from slmsearch.episodes.episode import Episode, Turn
 from slmsearch.episodes.rows import EpisodeRow
 from slmsearch.foreign import encodable
@@ -15,6 +19,24 @@ from slmsearch.foreign import encodable
 MAX_SPAN_CHARS = 4000
 MAX_TURNS = 40
 """Maximum number of turns of an episode that become spans."""
+
+
+EXPECTED = "expected_response"
+"""Name of the gold answer, as MLflow's own scorers look for it."""
+
+
+@dataclass(frozen=True)
+class Assessment:
+    """A gold answer, or what somebody holds of an episode."""
+
+    name: str
+    value: str | bool | float
+    source: str
+    """Name of the rule, the model or the group of people."""
+    by: Literal["CODE", "LLM_JUDGE", "HUMAN"] = "CODE"
+    """MLflow's kind of source."""
+    id: str = ""
+    """Id of the feedback, so that it is recorded once."""
 
 
 @dataclass(frozen=True)
@@ -25,17 +47,34 @@ class Span:
     kind: str
     """MLflow's span type."""
     inputs: Mapping[str, object]
-    outputs: Mapping[str, object]
+    outputs: Mapping[str, object] | list[dict[str, object]]
+    """A mapping; of a retriever its documents."""
     start_s: float
     end_s: float
     attributes: Mapping[str, object] = field(default_factory=dict)
     children: tuple["Span", ...] = ()
+    assessments: tuple[Assessment, ...] = ()
+    """What is known of the episode, at the root."""
 
 
-def episode_span(episode: Episode, row: EpisodeRow) -> Span:
-    """Render an episode as the root span of its trace."""
+def episode_span(episode: Episode, row: EpisodeRow, judge: str = "") -> Span:
+    """Render an episode as the root span of its trace.
+
+    Args:
+        episode: of the row.
+        row: with its verdict.
+        judge: name of the model that judged; empty if the verdict is that of typed match.
+    """
     graded = {"reward": row.reward, "reward_parts": row.reward_parts, "stop_reason": row.stop_reason}
-    return _root_span(episode, row.question, {"gold": _cap(row.gold)}, graded)
+    return _root_span(episode, row.question, {"gold": _cap(row.gold)}, graded, _assess(row, judge))
+
+
+def _assess(row: EpisodeRow, judge: str) -> tuple[Assessment, ...]:
+    expected = Assessment(EXPECTED, _cap(row.gold), "questions")
+    if row.failed:
+        return (expected,)
+    correct = Assessment("correct", bool(row.correct), _cap(judge) or "typed match", "LLM_JUDGE" if judge else "CODE")
+    return expected, correct, Assessment("exact_match", bool(row.exact_match), "exact match"), Assessment("f1", row.f1, "token F1")
 
 
 def served_span(episode: Episode, question: str) -> Span:
@@ -43,7 +82,13 @@ def served_span(episode: Episode, question: str) -> Span:
     return _root_span(episode, question, {}, {"stop_reason": str(episode.stop_reason)})
 
 
-def _root_span(episode: Episode, question: str, outputs: Mapping[str, object], attributes: Mapping[str, object]) -> Span:
+def _root_span(
+    episode: Episode,
+    question: str,
+    outputs: Mapping[str, object],
+    attributes: Mapping[str, object],
+    assessments: tuple[Assessment, ...] = (),
+) -> Span:
     turns = episode.turns[:MAX_TURNS]
     share = episode.seconds / max(1, len(turns))
     return Span(
@@ -55,6 +100,7 @@ def _root_span(episode: Episode, question: str, outputs: Mapping[str, object], a
         end_s=episode.seconds,
         attributes={**attributes, "timing": "batch time, divided evenly among turns"},
         children=tuple(_turn_span(turn, i, i * share, (i + 1) * share) for i, turn in enumerate(turns)),
+        assessments=assessments,
     )
 
 
@@ -85,17 +131,36 @@ def _turn_span(turn: Turn, number: int, start_s: float, end_s: float) -> Span:
 
 
 def _tool_span(turn: Turn, start_s: float, end_s: float) -> Span:
-    text = turn.result.text if turn.result else ""
+    documents = _documents(turn)
     asked = {"argument": _cap(turn.call.argument)} if turn.call else {"program": _cap(turn.program or "")}
     return Span(
         name=turn.call.name if turn.call else "malformed" if turn.told else "program",
-        kind="RETRIEVER" if turn.call and turn.call.name == SEARCH else "TOOL",
+        kind="TOOL" if documents is None else "RETRIEVER",
         inputs=asked,
-        outputs={"text": _cap(text)},
+        outputs={"text": _cap(turn.result.text if turn.result else "")} if documents is None else documents,
         start_s=start_s,
         end_s=end_s,
         attributes={"served": bool(turn.result and turn.result.served)},
     )
+
+
+def _documents(turn: Turn) -> list[dict[str, object]] | None:
+    """Return the pages that a search found, each with its part of the result, or the section that was read; None for another call."""
+    call, result = turn.call, turn.result
+    if call is None or result is None or not result.served:
+        return None
+    if call.name == READ and result.section_ids:
+        return [_document(result.section_ids[0], result.text, {"page": result.page_ids[0]} if result.page_ids else {})]
+    if call.name != SEARCH:
+        return None
+    begins = {page: found.start() for page in result.page_ids if (found := re.search(rf"^{re.escape(page)}[:#]", result.text, re.M))}
+    ends = dict(pairwise([*sorted(begins.values()), len(result.text)]))
+    texts = {page: result.text[begin : ends[begin]].strip() for page, begin in begins.items()}
+    return [_document(page, texts.get(page, ""), {"rank": rank}) for rank, page in enumerate(result.page_ids, start=1)]
+
+
+def _document(uri: str, text: str, metadata: Mapping[str, object]) -> dict[str, object]:
+    return {"id": encodable(uri), "page_content": _cap(text), "metadata": {"doc_uri": encodable(uri), **metadata}}
 
 
 def _cap(text: str) -> str:

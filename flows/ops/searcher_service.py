@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from importlib.util import find_spec
-from pathlib import Path
 
 from flows.ops.live_documents import LOOK_S, LiveDocuments
 from flows.runtime.settings import API_TOKEN, read_environment
@@ -26,12 +25,12 @@ OpenService = AbstractContextManager[tuple[SearcherService, threading.Event]]
 """Result of `open_service`; entering it loads the policy."""
 
 
-def serve_searcher(opened: OpenService, feedback: Path, host: str, port: int, on_ready: Callable[[Place, str], None]) -> None:
+def serve_searcher(opened: OpenService, feedback: FeedbackLog, host: str, port: int, on_ready: Callable[[Place, str], None]) -> None:
     """Serve until Ctrl-C or SIGTERM.
 
     Args:
         opened: the service.
-        feedback: file of the ratings.
+        feedback: log of what people say of answers.
         host: address to listen on.
         port: port to listen on.
         on_ready: receives the address and the version when the policy is loaded.
@@ -41,7 +40,7 @@ def serve_searcher(opened: OpenService, feedback: Path, host: str, port: int, on
         SlmSearchError: the policy or its index version is missing.
     """
     place = _find_place(host, port)
-    make = partial(make_app, feedback=FeedbackLog(feedback))
+    make = partial(make_app, feedback=feedback)
     with opened as (service, stop):
         serve(service, place, stop, lambda: on_ready(place, service.version), make)
 
@@ -88,11 +87,11 @@ def _find_place(host: str, port: int) -> Place:
 
 @contextmanager
 def open_service(
-    choice: SearcherChoice, spares: bool = True, live: LiveDocuments | None = None
+    choice: SearcherChoice, spares: bool = True, live: LiveDocuments | None = None, feedback: FeedbackLog | None = None
 ) -> Iterator[tuple[SearcherService, threading.Event]]:
     """Make the service, not started, and the event that Ctrl-C or SIGTERM sets; see `Player` for `spares`.
 
-    With `live` the documents of a folder are served as they change.
+    With `live` the documents of a folder are served as they change; `feedback` is written to traces.
 
     Raises:
         ConfigError: the environment is no searcher.
@@ -106,7 +105,7 @@ def open_service(
         served = live.find() if live is not None else choice.find()
         choice.say(f"loading {served.version}")
         frac = config.service.traced_frac
-        traces = ServedTraces(partial(open_tracker, config.paths, config.tracking), frac) if frac else None
+        traces = ServedTraces(partial(open_tracker, config.paths, config.tracking), frac, feedback) if frac else None
         if traces is not None:
             ends.callback(traces.close)
         service = SearcherService(

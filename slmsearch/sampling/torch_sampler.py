@@ -84,7 +84,7 @@ class TorchSampler(IdSampler):
         self.model = model
         self._decoder = (decoder or Decoder()) if decodes_together(model) else None
         self._fed = (FED_TOGETHER, PASS_COST) if self._decoder is None else (FED_TO_A_CARD, PASS_COST_ON_A_CARD)
-        self._is_small = sum(weight.numel() for weight in model.parameters()) <= ONE_THREAD_UP_TO
+        self.is_small = model.device.type == "cpu" and sum(weight.numel() for weight in model.parameters()) <= ONE_THREAD_UP_TO
         self.samples_beside = self.model.device.type == "cuda"
         self._completing: frozenset[int] = frozenset()
         """Ids that can complete a stop text."""
@@ -136,7 +136,7 @@ class TorchSampler(IdSampler):
     def _threads(self) -> Iterator[None]:
         """Let a small model compute in one thread meanwhile."""
         threads = torch.get_num_threads()
-        torch.set_num_threads(1 if self._is_small else threads)
+        torch.set_num_threads(1 if self.is_small else threads)
         try:
             yield
         finally:
@@ -183,7 +183,7 @@ class TorchSampler(IdSampler):
         """Draft tokens that the last pass fed to each line."""
         self._rows = dict[int, _Row]()
         self._guesses = Guesses()
-        if self.model.device.type == "cpu" and not self._is_small:
+        if self.model.device.type == "cpu" and not self.is_small:
             trim_heap()  # the freed pieces are too small for the next batch's cache
 
     def _feed_results(self, rows: Sequence[_Row], contexts: Sequence[tuple[int, ...]]) -> None:

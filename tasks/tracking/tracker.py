@@ -16,17 +16,18 @@ from typing import Any
 
 import mlflow
 from filelock import FileLock
-from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, RunTag
+from mlflow.entities import AssessmentSource, Dataset, DatasetInput, Expectation, Feedback, InputTag, Metric, Param, RunTag
 from mlflow.environment_variables import MLFLOW_ENABLE_ASYNC_TRACE_LOGGING
 from mlflow.exceptions import MlflowException
+from mlflow.tracing.trace_manager import InMemoryTraceManager
 
 from slmsearch.config import PathsConfig, TrackingConfig
 from slmsearch.errors import ServiceError
 from slmsearch.foreign import cause_of, encodable
 from tasks.owners import is_orphan, owner_tag
-from tasks.traces import Span
+from tasks.traces import EXPECTED, Assessment, Span
 from tasks.tracking.run_registry import PARENT, RunRegistry, name_run
-from tasks.tracking.service import ADAPTER_HASH, CHAMPION, ENDED, KEY, OWNER, STAGE, as_service, if_there, make_store, tracking_uri
+from tasks.tracking.service import ADAPTER_HASH, CHAMPION, ENDED, KEY, OWNER, PREFIX, STAGE, as_service, if_there, make_store, tracking_uri
 
 MAX_PARAM_CHARS = 6000
 MAX_TAG_CHARS = 5000
@@ -35,6 +36,8 @@ METRICS_PER_BATCH = 1000
 TRACES_PER_LINK = 100
 TRACE_IDENTITY = ("question_id", "step", "sample")
 """Tags that tell the traces of one evaluation or training apart; those of an evaluation have the first."""
+ASSESSMENT_ID = f"{PREFIX}feedback"
+"""Key in the metadata of an assessment: id of the feedback it is of."""
 TABLES = "mlflow.loggedArtifacts"
 """Tag of a run that names its tables to MLflow's UI."""
 
@@ -217,6 +220,20 @@ class Tracker(RunRegistry):
         """Record the trace of an episode that just ended and belongs to no run."""
         self._write_span(root, time.time() - root.end_s, tags=dict(tags))
 
+    @as_service
+    def assess(self, question_id: str, assessments: Sequence[Assessment]) -> bool:
+        """Add to the trace of a question those of some assessments that it lacks, by their ids; return whether there is such a trace."""
+        if MLFLOW_ENABLE_ASYNC_TRACE_LOGGING.get():
+            mlflow.flush_trace_async_logging()
+        found = next(iter(self.find_traces(self.experiment_id, f"tags.question_id = '{question_id}'")), None)
+        if found is None:
+            return False
+        known = {(one.name, (one.metadata or {}).get(ASSESSMENT_ID)) for one in found.assessments}
+        for one in assessments:
+            if (one.name, one.id) not in known:
+                mlflow.log_assessment(found.trace_id, _to_mlflow(one))
+        return True
+
     def _write_span(self, span: Span, started: float, parent: Any = None, tags: dict[str, str] | None = None) -> str:
         """Write a span and its children; without a parent it is the root of a new trace with these tags. Return the trace's id."""
         begin: Any = partial(self.client.start_trace, tags=tags, experiment_id=self.experiment_id)
@@ -224,6 +241,9 @@ class Tracker(RunRegistry):
             begin = partial(self.client.start_span, trace_id=parent.trace_id, parent_id=parent.span_id)
         start_ns, end_ns = (int((started + at) * 1e9) for at in (span.start_s, span.end_s))
         live = begin(span.name, span_type=span.kind, inputs=span.inputs, attributes=span.attributes, start_time_ns=start_ns)
+        if span.assessments:  # go out with the trace, in the same write
+            with InMemoryTraceManager.get_instance().get_trace(live.trace_id) as trace:
+                trace.info.assessments.extend(map(_to_mlflow, span.assessments))
         for child in span.children:
             self._write_span(child, started, live)
         self.client.end_span(live.trace_id, live.span_id, outputs=span.outputs, end_time_ns=end_ns)
@@ -274,6 +294,13 @@ def describe_stop(error: BaseException) -> str:
     """Describe in one line why a run was terminated, with the notes on its way: where it can be resumed."""
     notes = "; ".join(getattr(error, "__notes__", ()))
     return f"told to stop ({type(error).__name__}){': ' if notes else ''}{notes}"
+
+
+def _to_mlflow(given: Assessment) -> Expectation | Feedback:
+    source = AssessmentSource(source_type=given.by, source_id=given.source)
+    metadata = {ASSESSMENT_ID: given.id} if given.id else None
+    made = Expectation if given.name == EXPECTED else Feedback
+    return made(name=given.name, value=given.value, source=source, metadata=metadata)
 
 
 def _identity(tags: Mapping[str, str]) -> tuple[str, ...]:

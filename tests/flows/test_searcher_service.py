@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,12 @@ from flows.stages.policy_choice import SearcherChoice
 from slmsearch.config import PolicyConfig, RunConfig
 from slmsearch.episodes.episode import Episode, StopReason
 from slmsearch.errors import IndexUnusableError, ModelError, ServiceError
+from slmsearch.serving.api.feedback import Feedback, FeedbackLog
 from slmsearch.serving.api.playing import Answer
 from tasks import served
 from tasks.promotion import Champion
 from tasks.served import ServedTraces
+from tasks.traces import Assessment
 from tests.flows.test_commands import Invoke, invoke
 
 __all__ = ["invoke"]
@@ -142,3 +145,47 @@ def test_a_share_of_the_episodes_is_traced(monkeypatch: pytest.MonkeyPatch) -> N
         traces.offer("?", answer(number))
     traces.close()
     assert 200 < len(written) < 400
+
+
+class FeedbackStore:
+    """A store that is down at times, and then loses what it is given without a word."""
+
+    def __init__(self) -> None:
+        self.is_down, self.tries = True, threading.Semaphore(0)
+        self.traces: dict[str, tuple[Any, list[Assessment]]] = {}
+
+    def record_trace(self, root: Any, tags: dict[str, str]) -> None:
+        if not self.is_down:
+            self.traces[tags["question_id"]] = root, [*root.assessments]
+
+    def assess(self, name: str, given: list[Assessment]) -> bool:
+        self.tries.release()
+        if name in self.traces:
+            known = {(one.name, one.id) for one in self.traces[name][1]}
+            self.traces[name][1].extend(one for one in given if (one.name, one.id) not in known)
+        return name in self.traces
+
+
+def test_feedback_reaches_its_trace_whatever_fails_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(served, "AGAIN_SECONDS", 0.01)
+    names = [f"{number:032x}" for number in range(3)]
+    given, store = FeedbackLog(tmp_path / "feedback.jsonl"), FeedbackStore()
+    given.append(Feedback("old?", "A", "right", completion=f"chatcmpl-{names[0]}"))  # before this process
+    traces = ServedTraces(lambda: store, 0.0, given)  # type: ignore[arg-type, return-value]
+    traces.offer("new?", replace(answer(1), episode=replace(answer(1).episode, question_id=names[1])))
+    given.append(Feedback("new?", "B", "wrong", "C", completion=f"chatcmpl-{names[1]}"))
+    assert all(store.tries.acquire(timeout=20) for _ in range(6)), "it is tried again"
+    store.is_down = False
+    given.append(Feedback("odd?", None, "wrong", completion="' or 1"))
+    traces.close()
+    assert (tmp_path / "feedback.jsonl.traced").read_text() == "3"
+    (tmp_path / "feedback.jsonl.traced").unlink()  # a kill between writing and counting
+    ServedTraces(lambda: store, 0.0, given).close()  # type: ignore[arg-type, return-value]
+    odd = given.read().records[2].id
+    assert {name: [(one.name, one.value) for one in said] for name, (_, said) in store.traces.items()} == {
+        names[0]: [("correct", True)],
+        names[1]: [("correct", False), ("expected_response", "C")],
+        odd: [("correct", False)],
+    }
+    assert store.traces[names[0]][0].inputs == {"question": "old?"}
+    assert store.traces[names[1]][0].attributes["stop_reason"] == "answered", "the episode was at hand"

@@ -1,3 +1,9 @@
+import json
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
 from slmsearch.corpus.questions import Question
 from slmsearch.environments.searcher.failure_modes import measure_episode
 from slmsearch.episodes.episode import Episode, StopReason, ToolCall, ToolResult, Turn
@@ -34,8 +40,47 @@ def test_an_episode_becomes_a_tree_of_turns_and_tool_calls() -> None:
         assert turn.start_s < tool.start_s < tool.end_s <= turn.end_s
 
 
+def test_what_was_searched_and_read_are_documents() -> None:
+    found = ToolResult("b:first: Brixa\nFounded in 1501,\na: note in a text.\n\na: Alba\nc: Cortona", True, ("b", "a", "c"), ("b:first",))
+    search, read = Turn("s", ToolCall("search_pages", "x"), None, found), Turn("r", ToolCall("read_section", "a"), None)
+    read = replace(read, result=ToolResult("## History\nOld.", True, ("a",), ("a:history",)))
+    none, view = replace(search, result=ToolResult("no pages found", True)), Turn("v", ToolCall("view_sections", "a"), None)
+    episode = play(search, read, none, replace(view, result=ToolResult("a:history: History", True, ("a",), ("a:history",))))
+    tools = [tool for turn in episode_span(episode, row(episode)).children for tool in turn.children]
+    assert [tool.kind for tool in tools] == ["RETRIEVER", "RETRIEVER", "RETRIEVER", "TOOL"]
+    assert [(one["id"], one["metadata"]) for one in tools[0].outputs] == [
+        ("b", {"doc_uri": "b", "rank": 1}),
+        ("a", {"doc_uri": "a", "rank": 2}),
+        ("c", {"doc_uri": "c", "rank": 3}),
+    ]
+    assert tools[0].outputs[2]["page_content"] == "c: Cortona"
+    assert tools[0].outputs[0]["page_content"].startswith("b:first: Brixa\nFounded in 1501,")
+    assert tools[1].outputs == [{"id": "a:history", "page_content": "## History\nOld.", "metadata": {"doc_uri": "a:history", "page": "a"}}]
+    assert (tools[2].outputs, tools[3].outputs) == ([], {"text": "a:history: History"})
+
+
+@given(st.text(), st.lists(st.text(max_size=8), max_size=4, unique=True))
+def test_of_any_result_every_page_is_one_document(text: str, pages: list[str]) -> None:
+    episode = play(Turn("s", ToolCall("search_pages", "x"), None, ToolResult(text, True, tuple(pages))))
+    (tool,) = episode_span(episode, row(episode)).children[0].children
+    assert [one["metadata"]["rank"] for one in tool.outputs] == [*range(1, len(pages) + 1)]
+    json.dumps(tool.outputs).encode()
+
+
+def test_gold_and_verdicts_are_assessments() -> None:
+    episode = play(Turn("a", answer="1824"))
+    assert [(one.name, one.value, one.source, one.by) for one in episode_span(episode, row(episode)).assessments] == [
+        ("expected_response", "1823", "questions", "CODE"),
+        ("correct", True, "typed match", "CODE"),
+        ("exact_match", False, "exact match", "CODE"),
+        ("f1", 0.0, "token F1", "CODE"),
+    ]
+    judged = episode_span(episode, row(episode), "qwen2.5:7b").assessments[1]
+    assert (judged.source, judged.by) == ("qwen2.5:7b", "LLM_JUDGE")
+
+
 def test_what_is_large_or_odd_is_bounded() -> None:
-    turn = Turn("x" * 10_000, ToolCall("search_pages", "\ud800"), None, ToolResult("y" * 10_000, True))
+    turn = Turn("x" * 10_000, ToolCall("view_sections", "\ud800"), None, ToolResult("y" * 10_000, True))
     episode = play(*[turn] * 100, stop_reason=StopReason.MAX_TURNS)
     span = episode_span(episode, row(episode, False))
     assert len(span.children) == MAX_TURNS

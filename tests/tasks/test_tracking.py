@@ -21,7 +21,7 @@ from slmsearch.config import PathsConfig, RunConfig, TrackingConfig
 from slmsearch.errors import ServiceError
 from tasks import owners, tracking
 from tasks.owners import RUN_VARIABLE, require_reachable
-from tasks.traces import Span
+from tasks.traces import EXPECTED, Assessment, Span
 from tasks.tracking import ADAPTER_HASH, FLOW_RUN_NAME, OWNER, Tracker
 from tasks.tracking.tracker import TABLES
 from tests.root import ROOT
@@ -230,7 +230,8 @@ def test_a_dataset_is_an_input_with_its_digest(tracker: Tracker) -> None:
 
 
 def test_traces_hold_turns_and_tools_and_are_linked_not_repeated(tracker: Tracker) -> None:
-    tool = Span("search_pages", "RETRIEVER", {"argument": "x"}, {"text": "1: X"}, 0.5, 1.0)
+    document = {"id": "1", "page_content": "1: X", "metadata": {"doc_uri": "1"}}
+    tool = Span("search_pages", "RETRIEVER", {"argument": "x"}, [document], 0.5, 1.0)
     turn = Span("turn 1", "CHAT_MODEL", {"turn": 1}, {"text": "<tool>"}, 0.0, 1.0, children=(tool,))
     root = Span("episode", "AGENT", {"question": "?"}, {"answer": "!"}, 0.0, 1.0, {"reward": 1.0}, (turn,))
     with tracker.run("first", "key") as first, tracker.run("second", "key") as second:
@@ -243,9 +244,26 @@ def test_traces_hold_turns_and_tools_and_are_linked_not_repeated(tracker: Tracke
         ("turn 1", "CHAT_MODEL"),
         ("search_pages", "RETRIEVER"),
     ]
+    assert found[0].data.spans[2].outputs == [document]
     assert found[0].info.tags["outcome"] == "right"
     for run_id in (first, second):
         assert len(tracker.client.search_traces(locations=[tracker.experiment_id], run_id=run_id)) == 1
+
+
+def test_a_trace_has_its_assessments_and_takes_more_once(tracker: Tracker) -> None:
+    gold, right = Assessment(EXPECTED, "1823", "questions"), Assessment("correct", False, "typed match")
+    tracker.record_trace(Span("episode", "AGENT", {"question": "?"}, {}, 0.0, 1.0, assessments=(gold, right)), {"question_id": "a1"})
+    said = [Assessment("correct", True, "people", "HUMAN", "feedback-1"), Assessment(EXPECTED, "1824", "people", "HUMAN", "feedback-1")]
+    assert [tracker.assess("a1", said) for _ in range(2)] == [True, True]
+    assert not tracker.assess("a2", said)
+    (trace,) = tracker.client.search_traces(locations=[tracker.experiment_id])
+    found = [(one.name, one.value, one.source.source_type, one.source.source_id) for one in trace.info.assessments]
+    assert sorted(found, key=str) == [
+        ("correct", False, "CODE", "typed match"),
+        ("correct", True, "HUMAN", "people"),
+        ("expected_response", "1823", "CODE", "questions"),
+        ("expected_response", "1824", "HUMAN", "people"),
+    ]
 
 
 def test_what_a_kill_left_of_a_table_and_of_traces_is_completed(tracker: Tracker) -> None:

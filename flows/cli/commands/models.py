@@ -171,6 +171,7 @@ def searcher(
     from flows.ops.live_documents import LiveDocuments
     from flows.ops.searcher_service import open_service, serve_searcher
     from flows.stages.policy_choice import SearcherChoice
+    from slmsearch.serving.api.feedback import FeedbackLog
 
     def on_ready(place: "Place", version: str) -> None:
         token = " (SLMSEARCH_API_TOKEN is asked for)" if place.token else ""
@@ -181,7 +182,8 @@ def searcher(
         raise click.UsageError("--accept is about the folder of --watch; give one, or leave it out")
     choice = SearcherChoice(session.config, policy, session.say, engine, wrong_at_most)
     live = LiveDocuments(choice, watch.resolve(), accept) if watch is not None else None
-    serve_searcher(open_service(choice, live=live), session.config.paths.feedback, host, port, on_ready)
+    feedback = FeedbackLog(session.config.paths.feedback)
+    serve_searcher(open_service(choice, live=live, feedback=feedback), feedback, host, port, on_ready)
     session.say("stopped")
 
 

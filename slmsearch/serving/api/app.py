@@ -79,8 +79,9 @@ def make_app(service: SearcherService, token: str | None, feedback: FeedbackLog 
         except ApiError as error:
             service.metrics.requests.labels(error.code).inc()
             raise
-        events = service.ask(request.question)
-        reply = AskedReply(f"chatcmpl-{uuid.uuid4().hex}", int(time.time()), request.json_answers)
+        name = uuid.uuid4().hex
+        events = service.ask(request.question, name)
+        reply = AskedReply(f"chatcmpl-{name}", int(time.time()), request.json_answers)
         try:
             if not request.stream:
                 return Response(await _while_listening(http, _complete(events, reply)), media_type="application/json")

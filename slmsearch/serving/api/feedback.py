@@ -5,6 +5,7 @@ import json
 import os
 import time
 import uuid
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
@@ -58,6 +59,8 @@ class FeedbackLog:
     def __init__(self, path: Path) -> None:
         """Name the file; the first record makes it."""
         self.path = path
+        self.on_append: Callable[[], None] | None = None
+        """Called after each record; it must return at once."""
 
     def append(self, feedback: Feedback) -> None:
         """Add a record; after the return it survives a kill and a power cut.
@@ -76,6 +79,8 @@ class FeedbackLog:
                 os.close(descriptor)  # ends the lock, as the end of the process does
         except OSError as error:
             raise ServiceError(f"feedback cannot be written to {self.path}: {error.strerror}") from error
+        if self.on_append is not None:
+            self.on_append()
 
     def _write(self, descriptor: int, line: bytes) -> None:
         size = os.fstat(descriptor).st_size

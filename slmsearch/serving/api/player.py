@@ -1,9 +1,14 @@
-"""A thread that plays waiting questions, and serves waiting calls of tools, in a child process of its own."""
+"""A thread that plays waiting questions, and serves waiting calls of tools, in a child process of its own.
+
+A small model computes on one core: where there is another one, a second player takes from the same queue.
+"""
 
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 
 from slmsearch.episodes.episode import StopReason
 from slmsearch.errors import ServiceError, SlmSearchError
@@ -24,6 +29,11 @@ GAP_SECONDS = 0.02
 GRACE_SECONDS = 30.0
 """Time after the last deadline of a batch at which it counts as hung; its child is killed."""
 log = logging.getLogger(__name__)
+
+
+def count_cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class HeldBackError(ServiceError):
@@ -52,7 +62,8 @@ class Player(threading.Thread):
             metrics: metrics of the service.
             on_loaded: called in the new thread when the policy is loaded for the first time, before the first batch.
             on_answer: receives each answer.
-            spares: keep a second child with the same imports (some 0.5 GB), which can replace the first one within seconds.
+            spares: keep a second child. For a small model it plays, too; for others it has only the same imports (some 0.5 GB) and can
+                replace the first one within seconds.
             withdrawn: returns the ids of the pages that are no longer there.
             admit: decides whether the loaded policy may play; None: it may.
         """
@@ -62,28 +73,42 @@ class Player(threading.Thread):
         """Error of the first load; the thread has ended then."""
         self.settled = threading.Event()
         """Event of the end of the first load, successful or not."""
-        self.ready = threading.Event()
+        self._ready = threading.Event()
         """Event that is set while the policy is loaded."""
         self._waiting, self._metrics, self._on_loaded, self._on_answer = waiting, metrics, on_loaded, on_answer
         self._withdrawn, self._admit = withdrawn, admit
         self._retired = threading.Event()
         self._child, self._spare, self._spares = Child(), Child(), spares
+        self._beside: Player | None = None
+        """The other player of a small model."""
         self._several = False
         """True if the last batch had several questions."""
 
+    @property
+    def _both(self) -> "list[Player]":
+        return [self] if self._beside is None else [self, self._beside]
+
+    @property
+    def is_ready(self) -> bool:
+        """Return whether the policy is loaded, here or in the second player."""
+        return any(player._ready.is_set() for player in self._both)
+
     def retire(self) -> None:
-        """End after the present batch."""
+        """End after the present batch; the second player shares the event."""
         self._retired.set()
 
     def close(self) -> None:
         """End now; questions in play get an error."""
         self.retire()
-        self._child.interrupt()
+        for player in self._both:
+            player._child.interrupt()
         self.join()
 
     def run(self) -> None:
         """See `threading.Thread.run`."""
-        with self._child, self._spare:
+        with ExitStack() as ends:
+            ends.callback(lambda: self._child.stop())  # those of that time
+            ends.callback(lambda: self._spare.stop())
             try:
                 self._child.start()
                 if self._admit is None:
@@ -93,24 +118,37 @@ class Player(threading.Thread):
                     self._admit(self._child)
                     self._prepare_spare()  # another player answers so long
                 self._on_loaded(self)
+                beside = self._start_beside() if self._spares and self._is_small and count_cores() > 1 else None
             except Exception as error:
                 self.failure = error
+                if self._beside is not None:
+                    log.error("%s is played by one process: %s", self.served.version, error)
                 return
             finally:
                 self.settled.set()
             while not self._retired.is_set():
                 self._go_on()
+            if beside is not None:
+                beside.join()  # its child was started here, and dies with this thread
 
     def _prepare_spare(self) -> None:
         if self._spares:
             self._spare.start(playing.IMPORTED)
 
     def _load(self) -> None:
-        self.ready.clear()
+        self._ready.clear()
         started = time.monotonic()
-        self.index_key = self._child.call(playing.load, self.served)
-        self.ready.set()
+        self.index_key, self._is_small = self._child.call(playing.load, self.served)
+        self._ready.set()
         log.info("%s is loaded, in %.1f s", self.served.version, time.monotonic() - started)
+
+    def _start_beside(self) -> "Player":
+        """Let the spare child play, too, in a thread of its own."""
+        beside = Player(self.served, self._waiting, self._metrics, lambda _: None, self._on_answer, False, self._withdrawn)
+        beside._child, self._spare, self._spares = self._spare, beside._child, False
+        self._beside, beside._beside, beside._retired = beside, self, self._retired
+        beside.start()
+        return beside
 
     def _go_on(self) -> None:
         """Play one batch, if one comes; first load the policy again if the child has died."""
@@ -127,11 +165,11 @@ class Player(threading.Thread):
                 self._several = len(batch) > 1
                 self._play(batch)
         except Exception as error:
-            self.ready.clear()
+            self._ready.clear()
             self._child.stop()
             log.error("%s: %s", self.served.version, error, exc_info=not isinstance(error, SlmSearchError))
             known = error if isinstance(error, SlmSearchError) else ServiceError(f"unforeseen {type(error).__name__}")
-            for question in batch or self._waiting.take(len(self._waiting), 0.0):
+            for question in batch or ([] if self.is_ready else self._waiting.take(len(self._waiting), 0.0)):
                 question.tell(known)
             if not batch:  # it cannot be loaded
                 self._retired.wait(RETRY_S)

@@ -117,8 +117,11 @@ _loaded: list[_Loaded] = []
 """Loaded policy of this process: one, or none yet."""
 
 
-def load(served: ServedPolicy) -> str:
-    """Load policy, index and embedder; return the key of the index version.
+def load(served: ServedPolicy) -> tuple[str, bool]:
+    """Load policy, index and embedder.
+
+    Returns:
+        Key of the index version, and whether the policy computes on one core.
 
     Raises:
         SlmSearchError: one of them is missing or does not fit.
@@ -128,11 +131,12 @@ def load(served: ServedPolicy) -> str:
     if served.spec.policy is None:
         environment = without_token_limits(environment)
     indexed.toolbox.index.search(["setup"], 1)  # loads the embedder, which is not the first question's time
-    _loaded[:] = [_Loaded(served, environment, make_policy_sampler(served.spec, environment, []), indexed.index_key, indexed.questions)]
+    sampler = make_policy_sampler(served.spec, environment, [])
+    _loaded[:] = [_Loaded(served, environment, sampler, indexed.index_key, indexed.questions)]
     # The child looks for dead cycles after every call: among all that torch has loaded it took half a second.
     gc.collect()
     gc.freeze()
-    return indexed.index_key
+    return indexed.index_key, getattr(sampler, "is_small", False)
 
 
 def play(

@@ -3,6 +3,7 @@
 import logging
 import threading
 import time
+import uuid
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from functools import partial
@@ -111,20 +112,24 @@ class SearcherService:
     @property
     def state(self) -> str:
         """`ready`, `loading`, or `stopping`."""
-        return "stopping" if self._draining.is_set() else "ready" if self.player.ready.is_set() else "loading"
+        return "stopping" if self._draining.is_set() else "ready" if self.player.is_ready else "loading"
 
     @property
     def version(self) -> str:
         """Return the version of the policy that plays."""
         return self.player.served.version
 
-    async def ask(self, text: str) -> AsyncGenerator[PlayedStep | Answer, None]:
+    async def ask(self, text: str, name: str | None = None) -> AsyncGenerator[PlayedStep | Answer, None]:
         """Ask a question; yield its steps as they come, and last the answer.
+
+        Args:
+            text: of the question.
+            name: id of the question in its trace; None makes one.
 
         Raises:
             ApiError: the question was not answered.
         """
-        async with aclosing(self._events(text)) as events:
+        async with aclosing(self._events(text, name=name)) as events:
             async for event in events:
                 assert not isinstance(event, ServedCall)
                 yield event
@@ -140,9 +145,11 @@ class SearcherService:
         assert isinstance(event, ServedCall)
         return event
 
-    async def _events(self, text: str, call: ToolCall | None = None) -> AsyncGenerator[PlayedStep | Answer | ServedCall, None]:
+    async def _events(
+        self, text: str, call: ToolCall | None = None, name: str | None = None
+    ) -> AsyncGenerator[PlayedStep | Answer | ServedCall, None]:
         started = time.monotonic()
-        asked = AskedQuestion(text, started + self.settings.deadline_s, call)
+        asked = AskedQuestion(text, started + self.settings.deadline_s, call, name or uuid.uuid4().hex)
         outcome = ABANDONED
         try:
             self._accept(asked)

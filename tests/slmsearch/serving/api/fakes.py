@@ -69,6 +69,15 @@ class Control:
         self.load_when: dict[str, threading.Event] = {}
         """By version: it is loaded when this is set."""
         self.children: list[FakeChild] = []
+        self.is_small = False
+        """The policy computes on one core."""
+        self.playing = threading.Lock()
+        """The children are this process, and play one after the other."""
+
+    def make_sampler(self, *_: object) -> ScriptedSampler:
+        sampler = ScriptedSampler(script)
+        sampler.is_small = self.is_small  # type: ignore[attr-defined]
+        return sampler
 
     def next_batch(self) -> list[str]:
         return self.batches.get(timeout=WAIT_SECONDS)
@@ -111,12 +120,14 @@ class FakeChild:
                 raise errors.pop(0)
             if when := self.control.load_when.get(args[0].version):
                 assert when.wait(WAIT_SECONDS)
-            found = function(*args)
-            self._loaded = playing._loaded[0]
+            with self.control.playing:
+                found = function(*args)
+                self._loaded = playing._loaded[0]
             return found
         if function is playing.serve_calls:
-            playing._loaded[:] = [self._loaded]
-            return function(*args)
+            with self.control.playing:
+                playing._loaded[:] = [self._loaded]
+                return function(*args)
         self.control.batches.put([*args[0].values()])
         if not self.control.free:
             assert self.control.go.acquire(timeout=WAIT_SECONDS)
@@ -124,8 +135,9 @@ class FakeChild:
             self.killed.clear()
             self.pid = None
             raise ServiceError("the process that computed play was killed by SIGKILL")
-        playing._loaded[:] = [self._loaded]
-        return function(*args, **kwargs)
+        with self.control.playing:
+            playing._loaded[:] = [self._loaded]
+            return function(*args, **kwargs)
 
 
 def use_fakes(patch: Any) -> Control:
@@ -134,7 +146,7 @@ def use_fakes(patch: Any) -> Control:
     patch.setattr(FakeChild, "control", control, raising=False)
     patch.setattr("slmsearch.serving.api.player.Child", FakeChild)
     patch.setattr(playing, "open_indexed_corpus", lambda *_: SimpleNamespace(toolbox=make_toolbox(), index_key=NameIndex.key, questions={}))
-    patch.setattr(playing, "make_policy_sampler", lambda *_: ScriptedSampler(script))
+    patch.setattr(playing, "make_policy_sampler", control.make_sampler)
     patch.setattr(playing.gc, "freeze", lambda: None)
     return control
 
