@@ -19,7 +19,7 @@ from slmsearch.artifacts.files import replace_text
 from slmsearch.errors import ServiceError, SlmSearchError
 from slmsearch.serving.api.feedback import Feedback, FeedbackLog
 from slmsearch.serving.api.playing import Answer
-from tasks.traces import EXPECTED, Assessment, Span, served_span
+from tasks.traces import CORRECT, EXPECTED, Assessment, Span, served_span
 from tasks.tracking import Tracker
 
 MAX_WAITING = 100
@@ -105,7 +105,7 @@ class ServedTraces:
         """Write feedback to the trace of its answer, and make that trace if there is none."""
         found = _ANSWER_ID.fullmatch(given.completion or "")
         name = found[1] if found else given.id
-        assessments = [Assessment("correct", given.verdict == "right", PEOPLE, "HUMAN", given.id)]
+        assessments = [Assessment(CORRECT, given.verdict == "right", PEOPLE, "HUMAN", given.id)]
         if given.correct_answer is not None:
             assessments.append(Assessment(EXPECTED, given.correct_answer, PEOPLE, "HUMAN", given.id))
         if self._open_store().assess(name, assessments):

@@ -23,6 +23,8 @@ MAX_TURNS = 40
 
 EXPECTED = "expected_response"
 """Name of the gold answer, as MLflow's own scorers look for it."""
+CORRECT = "correct"
+"""Name of a verdict."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ def _assess(row: EpisodeRow, judge: str) -> tuple[Assessment, ...]:
     expected = Assessment(EXPECTED, _cap(row.gold), "questions")
     if row.failed:
         return (expected,)
-    correct = Assessment("correct", bool(row.correct), _cap(judge) or "typed match", "LLM_JUDGE" if judge else "CODE")
+    correct = Assessment(CORRECT, bool(row.correct), _cap(judge) or "typed match", "LLM_JUDGE" if judge else "CODE")
     return expected, correct, Assessment("exact_match", bool(row.exact_match), "exact match"), Assessment("f1", row.f1, "token F1")
 
 

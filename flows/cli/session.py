@@ -289,8 +289,8 @@ def command(group: click.Group, name: str, **options: Any) -> Callable[[Callable
 SECTIONS = {
     "The pipeline and its results": ("init", "learn", "run", "up", "report", "compare", "lineage", "nights", "promote", "rollback"),
     "Pages and questions": ("pages", "questions", "validate", "index", "reindex", "search", "retrieval-report", "setup", "world"),
-    "Models and training": ("models", "bootstrap", "sft", "preflight", "train", "planner", "evaluate", "export", "bundle"),
-    "Asking, serving, upkeep": ("ask", "infer", "serve", "calibrate", "mcp", "corrections", "judge", "sandbox", "config", "ops", "bench"),
+    "Models and training": ("models", "bootstrap", "sft", "preflight", "train", "planner", "evaluate", "judge", "export", "bundle"),
+    "Asking, serving, upkeep": ("ask", "infer", "serve", "calibrate", "mcp", "corrections", "dataset", "sandbox", "config", "ops", "bench"),
 }
 """Sections of the help."""
 EXTENSIONS = {"sandbox": "Run programs of the searcher in an isolated sandbox.", "bench": "Measure speed, memory and false alarms."}

@@ -1,10 +1,12 @@
 """MLflow; no module outside this package imports it.
 
-`run_registry.py` reads and deletes runs and versions; `tracker.py` writes runs; `champions.py` moves the champion; `service.py` knows the
+`run_registry.py` reads and deletes runs and versions; `tracker.py` writes runs; `champions.py` moves the champion; `question_sets.py`
+makes questions of traces; `service.py` knows the
 place of the store.
 """
 
 from tasks.tracking.champions import PromotionEvent, move_champion, read_promotions, roll_back
+from tasks.tracking.question_sets import QuestionSet, WrongQuestion, find_wrong, keep_questions
 from tasks.tracking.run_registry import RunRecord, RunRegistry, VersionRecord, open_run_registry
 from tasks.tracking.service import (
     ADAPTER_HASH,
@@ -34,11 +36,15 @@ __all__ = [
     "PREFIX",
     "STAGE",
     "PromotionEvent",
+    "QuestionSet",
     "RunRecord",
     "RunRegistry",
     "Tracker",
     "VersionRecord",
+    "WrongQuestion",
     "describe_stop",
+    "find_wrong",
+    "keep_questions",
     "move_champion",
     "open_run_registry",
     "open_tracker",

@@ -1,5 +1,7 @@
 """Commands about results of runs: report, plot, lineage, reproduce, the champion, nights."""
 
+import json
+import re
 from collections.abc import Iterable
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -94,6 +96,36 @@ def corrections(session: Session) -> None:
     session.finish(
         {"log": str(log.path), "corrections": records, "unreadable": given.unreadable}, text or "nothing was said of an answer yet"
     )
+
+
+@cli.group()
+def dataset() -> None:
+    """Make questions of traces that went wrong."""
+
+
+@command(dataset, "from-traces")
+@click.option("--name", default="wrong-answers", metavar="NAME", help="Name of the data set in MLflow; an existing one grows.")
+@click.option("--out", type=FILE, metavar="FILE.jsonl", help="Also write those with a right answer to a file, for corpus.questions.")
+def from_traces(session: Session, name: str, out: Path | None) -> None:
+    """Make a data set of the questions that were answered wrongly.
+
+    Takes the questions of the service whose answer a person called wrong, on the page, by POST /v1/feedback, or in MLflow (`correct` is
+    false). The data set is one of MLflow's evaluation data sets; each question names its trace, and has the right answer if one was given.
+    """
+    from slmsearch.artifacts.files import replace_text
+    from tasks.tracking import find_wrong, keep_questions, open_tracker
+
+    if not re.fullmatch(r"[\w.-]+", name):
+        raise click.UsageError(f"--name {name!r}: take letters, digits, '.', '_' and '-'")
+    tracker = open_tracker(session.config.paths, session.config.tracking)
+    wrong = find_wrong(tracker)
+    kept, known = keep_questions(tracker, name, wrong), [one for one in wrong if one.answer is not None]
+    if out is not None:
+        rows = [{"id": one.trace_id, "question": one.question, "answer": one.answer, "source": "traces"} for one in known]
+        replace_text(out, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+    text = f"{name}: {len(wrong)} questions, {len(known)} with the right answer (digest {kept.digest})" + (f"\n{out}" if out else "")
+    found = {**asdict(kept), "questions": len(wrong), "with_answer": len(known), "file": str(out) if out else None}
+    session.finish(found, text)
 
 
 @command(ops, "reproduce")
