@@ -7,7 +7,7 @@ from typing import Any
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from slmsearch.config import RunConfig
+from slmsearch.config import JudgeConfig, RunConfig
 from slmsearch.corpus.data_report import DataReport
 from slmsearch.evaluate.metrics import FAULTS, sample_rows
 from slmsearch.evaluate.retrieval import METRICS, SHOWN
@@ -35,19 +35,25 @@ def record_evaluation_task(run_id: str, name: str, key: str, config: RunConfig) 
     tracker.record_json(run_id, {"policy": name, "key": key, "metrics": stored.metrics, "slices": stored.slices}, "evaluation.json")
     chosen = sample_rows(stored.rows, TRACED_EPISODES, config.evaluate.seed)
     chosen = list({stored.rows[i].question_id: i for i in chosen}.values())  # a question that was sampled several times has one trace
-    judge = "" if config.judge.kind == "exact" else config.judge.model
-    traces = [(episode_span(stored.episodes[i], stored.rows[i], judge), trace_tags(stored.rows[i])) for i in chosen]
+    traces = [(episode_span(stored.episodes[i], stored.rows[i], name_judge(config.judge)), trace_tags(stored.rows[i])) for i in chosen]
     if traces:
         tracker.record_traces(run_id, key, traces)
 
 
-def record_rollouts(tracker: Tracker, run_id: str, train_key: str, report: StepReport) -> None:
+def name_judge(judge: JudgeConfig) -> str:
+    """Return the model that judges; empty if there is none."""
+    return "" if judge.kind == "exact" else judge.model
+
+
+def record_rollouts(tracker: Tracker, run_id: str, train_key: str, report: StepReport, judge: str) -> None:
     """Write the episodes in a step's report into the run of its training as traces, tagged with the step and the reason of the choice.
 
     Call it before the step's metrics are recorded: a killed run reports the step again until they are, and an existing trace stays.
     """
-    tags = {"step": str(report.step)}
-    traces = [(episode_span(one.episode, one.row), {**trace_tags(one.row), **tags, "sample": one.kind.value}) for one in report.samples]
+    traces = [
+        (episode_span(one.episode, one.row, judge), {**trace_tags(one.row), "step": str(report.step), "sample": one.kind.value})
+        for one in report.samples
+    ]
     if traces:
         tracker.record_traces(run_id, train_key, traces, "train_key")
 

@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Literal
 
 from slmsearch.environments.searcher.tools import READ, SEARCH
-from slmsearch.episodes.episode import Episode, Turn
+from slmsearch.episodes.episode import Episode, ToolResult, Turn
 from slmsearch.episodes.rows import EpisodeRow
 from slmsearch.foreign import encodable
 
@@ -39,6 +39,8 @@ class Assessment:
     """MLflow's kind of source."""
     id: str = ""
     """Id of the feedback, so that it is recorded once."""
+    created: int | None = None
+    """Time at which it was said, in seconds since the epoch; None for now."""
 
 
 @dataclass(frozen=True)
@@ -155,10 +157,22 @@ def _documents(turn: Turn) -> list[dict[str, object]] | None:
         return [_document(result.section_ids[0], result.text, {"page": result.page_ids[0]} if result.page_ids else {})]
     if call.name != SEARCH:
         return None
-    begins = {page: found.start() for page in result.page_ids if (found := re.search(rf"^{re.escape(page)}[:#]", result.text, re.M))}
-    ends = dict(pairwise([*sorted(begins.values()), len(result.text)]))
-    texts = {page: result.text[begin : ends[begin]].strip() for page, begin in begins.items()}
+    texts = _split(result)
     return [_document(page, texts.get(page, ""), {"rank": rank}) for rank, page in enumerate(result.page_ids, start=1)]
+
+
+def _split(result: ToolResult) -> dict[str, str]:
+    """Split the result of a search by page: first the pages that are shown with a text, then a line for each of the others."""
+    shown = [page for page in result.page_ids if any(name == page or name.startswith(f"{page}:") for name in result.section_ids)]
+    others = [page for page in result.page_ids if page not in shown]
+    lines = result.text.split("\n")
+    listed = lines[len(lines) - len(others) :]
+    text, begins = "\n".join(lines[: len(lines) - len(others)]), list[int]()
+    for page in shown:
+        found = re.compile(rf"(?:\A|\n\n){re.escape(page)}[:#]").search(text, begins[-1] if begins else 0)
+        begins.append(found.start() if found else len(text))
+    parts = [text[begin:end].strip() for begin, end in pairwise([*begins, len(text)])]
+    return dict(zip(shown, parts, strict=True)) | dict(zip(others, listed, strict=False))
 
 
 def _document(uri: str, text: str, metadata: Mapping[str, object]) -> dict[str, object]:

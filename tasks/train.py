@@ -21,7 +21,7 @@ from slmsearch.training.reports import StepReport
 from tasks.child import end_child, in_child
 from tasks.live import TrainingProgress
 from tasks.progress import Progress
-from tasks.record import record_rollouts
+from tasks.record import name_judge, record_rollouts
 from tasks.tracking import Tracker, open_tracker
 
 CURVES = {"loss": "loss", "grad_norm": "optim/grad_norm", "learning_rate": "optim/learning_rate"}
@@ -67,7 +67,7 @@ def train_task(digest: str, index_key: str, run_id: str, config: RunConfig) -> T
     with TrainingProgress(config.train.steps, episodes) as progress:
 
         def on_step(report: StepReport) -> None:
-            record_rollouts(tracker, run_id, job.train_key, report)
+            record_rollouts(tracker, run_id, job.train_key, report, name_judge(config.judge))
             tracker.record_step(run_id, report.step, report.metrics, report.time)
             progress.take(report)
             if (collapse := report.collapse) is not None:

@@ -26,8 +26,9 @@ def calibrate_searcher(choice: SearcherChoice, split: str, limit: int, wrong_at_
     """
     served = choice.find()
     with Child() as child, Progress("calibrate", "questions") as progress:
-        key = child.call(playing.load, served)
+        loaded, _ = child.call(playing.load, served)
         graded, asked = child.call(playing.collect, split, limit, progress=progress)
+    key = loaded.index_key or ""
     found = calibrate(graded, asked, key)
     if found is None:
         raise EvaluationError(f"{len(graded)} answers to {len(asked)} questions of {split} are too few to calibrate: give more questions")

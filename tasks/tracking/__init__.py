@@ -6,7 +6,7 @@ place of the store.
 """
 
 from tasks.tracking.champions import PromotionEvent, move_champion, read_promotions, roll_back
-from tasks.tracking.question_sets import QuestionSet, WrongQuestion, find_wrong, keep_questions
+from tasks.tracking.question_sets import WrongQuestion, find_wrong, keep_questions
 from tasks.tracking.run_registry import RunRecord, RunRegistry, VersionRecord, open_run_registry
 from tasks.tracking.service import (
     ADAPTER_HASH,
@@ -36,7 +36,6 @@ __all__ = [
     "PREFIX",
     "STAGE",
     "PromotionEvent",
-    "QuestionSet",
     "RunRecord",
     "RunRegistry",
     "Tracker",

@@ -216,7 +216,10 @@ class RunRegistry:
 
     @as_service
     def traces(self, before_s: float) -> list[tuple[str, str, str, float]]:
-        """Return traces older than a time: experiment, trace, key of the evaluation or training it is a sample of, time in seconds."""
+        """Return traces older than a time that no person has judged.
+
+        Each is the experiment, the trace, the key of the evaluation or training it is a sample of, and the time in seconds.
+        """
         older = f"attributes.timestamp_ms < {int(before_s * 1000)}"
         return [
             (
@@ -227,6 +230,7 @@ class RunRegistry:
             )
             for experiment in self._experiments()
             for info in self.find_traces(experiment, older)
+            if not any(one.source.source_type == "HUMAN" for one in info.assessments)
         ]
 
     def find_traces(self, experiment_id: str, wanted: str) -> Iterator[Any]:

@@ -243,7 +243,8 @@ class Tracker(RunRegistry):
         live = begin(span.name, span_type=span.kind, inputs=span.inputs, attributes=span.attributes, start_time_ns=start_ns)
         if span.assessments:  # go out with the trace, in the same write
             with InMemoryTraceManager.get_instance().get_trace(live.trace_id) as trace:
-                trace.info.assessments.extend(map(_to_mlflow, span.assessments))
+                if trace is not None:  # MLflow records only some, or none
+                    trace.info.assessments.extend(map(_to_mlflow, span.assessments))
         for child in span.children:
             self._write_span(child, started, live)
         self.client.end_span(live.trace_id, live.span_id, outputs=span.outputs, end_time_ns=end_ns)
@@ -299,8 +300,8 @@ def describe_stop(error: BaseException) -> str:
 def _to_mlflow(given: Assessment) -> Expectation | Feedback:
     source = AssessmentSource(source_type=given.by, source_id=given.source)
     metadata = {ASSESSMENT_ID: given.id} if given.id else None
-    made = Expectation if given.name == EXPECTED else Feedback
-    return made(name=given.name, value=given.value, source=source, metadata=metadata)
+    made, at_ms = Expectation if given.name == EXPECTED else Feedback, given.created and given.created * 1000
+    return made(name=given.name, value=given.value, source=source, metadata=metadata, create_time_ms=at_ms)
 
 
 def _identity(tags: Mapping[str, str]) -> tuple[str, ...]:

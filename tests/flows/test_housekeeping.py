@@ -26,7 +26,7 @@ from slmsearch.training.files import SCRATCH, scratch_of
 from tasks import housekeeping
 from tasks.housekeeping import DeletionPlan, Housekeeping, Item, Rules
 from tasks.lineage import read_tracked, trace
-from tasks.traces import Span
+from tasks.traces import Assessment, Span
 from tasks.tracking import CHAMPION, open_run_registry, open_tracker
 from tests.flows.fakes import write_corpus
 from tests.flows.plain import small_run, without_prefect
@@ -230,6 +230,17 @@ def test_traces_of_evaluations_and_trainings_in_use_stay(history: tuple[RunConfi
     left = tracker.client.search_traces(locations=[tracker.experiment_id])
     assert {trace.info.tags.get("eval_key") for trace in left} == {champion["lineage"]["eval_key_after"], None}
     assert {trace.info.tags.get("train_key") for trace in left} == {champion["lineage"]["train_key"], None}
+
+
+def test_what_people_said_of_answers_stays(history: tuple[RunConfig, list[dict[str, Any]]]) -> None:
+    config, _ = history
+    tracker = open_tracker(config.paths, config.tracking)
+    for name, by in (("judged", "HUMAN"), ("measured", "CODE")):
+        said = Assessment("correct", False, "somebody", by)  # type: ignore[arg-type]
+        tracker.record_trace(Span("episode", "AGENT", {}, {}, 0.0, 1.0, assessments=(said,)), {"question_id": name})
+    assert tracker.assess("judged", []) and tracker.assess("measured", [])
+    Housekeeping(config, RULES, LATER).carry_out()
+    assert tracker.assess("judged", []) and not tracker.assess("measured", [])
 
 
 def test_without_knowing_what_aliases_need_nothing_goes(history: tuple[RunConfig, list[dict[str, Any]]]) -> None:

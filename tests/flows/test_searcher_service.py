@@ -148,44 +148,132 @@ def test_a_share_of_the_episodes_is_traced(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 class FeedbackStore:
-    """A store that is down at times, and then loses what it is given without a word."""
+    """A store that is down, loses what it is given without a word, or works."""
 
-    def __init__(self) -> None:
-        self.is_down, self.tries = True, threading.Semaphore(0)
-        self.traces: dict[str, tuple[Any, list[Assessment]]] = {}
+    def __init__(self, state: str) -> None:
+        self.state, self.tries = state, threading.Semaphore(0)
+        self.recorded: list[tuple[str, Any]] = []
+        self.asked: list[str] = []
+        self.found: dict[str, list[Assessment]] = {}
 
     def record_trace(self, root: Any, tags: dict[str, str]) -> None:
-        if not self.is_down:
-            self.traces[tags["question_id"]] = root, [*root.assessments]
+        if self.state == "up":
+            self.recorded.append((tags["question_id"], root))
+            self.found[tags["question_id"]] = [*root.assessments]
 
     def assess(self, name: str, given: list[Assessment]) -> bool:
+        self.asked.append(name)
         self.tries.release()
-        if name in self.traces:
-            known = {(one.name, one.id) for one in self.traces[name][1]}
-            self.traces[name][1].extend(one for one in given if (one.name, one.id) not in known)
-        return name in self.traces
+        if self.state == "down":
+            raise ServiceError("MLflow is down")
+        if name in self.found:
+            known = {(one.name, one.id) for one in self.found[name]}
+            self.found[name] += [one for one in given if (one.name, one.id) not in known]
+        return name in self.found
+
+    def said(self) -> dict[str, list[tuple[str, object]]]:
+        return {name: [(one.name, one.value) for one in given] for name, given in self.found.items()}
 
 
-def test_feedback_reaches_its_trace_whatever_fails_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+NAMES = [f"{number:032x}" for number in range(4)]
+
+
+def say(log: FeedbackLog, number: int, verdict: Any = "right", correct: str | None = None) -> None:
+    log.append(Feedback(f"question {number}?", "A", verdict, correct, completion=f"chatcmpl-{NAMES[number]}"))
+
+
+def numbered(number: int) -> Answer:
+    return replace(answer(number), episode=replace(answer(number).episode, question_id=NAMES[number]))
+
+
+@pytest.fixture
+def ratings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FeedbackLog:
     monkeypatch.setattr(served, "AGAIN_SECONDS", 0.01)
-    names = [f"{number:032x}" for number in range(3)]
-    given, store = FeedbackLog(tmp_path / "feedback.jsonl"), FeedbackStore()
-    given.append(Feedback("old?", "A", "right", completion=f"chatcmpl-{names[0]}"))  # before this process
-    traces = ServedTraces(lambda: store, 0.0, given)  # type: ignore[arg-type, return-value]
-    traces.offer("new?", replace(answer(1), episode=replace(answer(1).episode, question_id=names[1])))
-    given.append(Feedback("new?", "B", "wrong", "C", completion=f"chatcmpl-{names[1]}"))
-    assert all(store.tries.acquire(timeout=20) for _ in range(6)), "it is tried again"
-    store.is_down = False
-    given.append(Feedback("odd?", None, "wrong", completion="' or 1"))
+    log = FeedbackLog(tmp_path / "feedback.jsonl")
+    say(log, 0)  # before anything was traced
+    return log
+
+
+def start(store: FeedbackStore, log: FeedbackLog, frac: float = 0.0) -> ServedTraces:
+    return ServedTraces(lambda: store, frac, log)  # type: ignore[arg-type, return-value]
+
+
+def test_feedback_reaches_its_trace_when_the_store_is_up_again(ratings: FeedbackLog) -> None:
+    store = FeedbackStore("down")
+    traces = start(store, ratings)
+    traces.offer("new?", numbered(1))
+    say(ratings, 1, "wrong", "C")
+    assert all(store.tries.acquire(timeout=20) for _ in range(4)), "it is tried again"
+    store.state = "up"
+    ratings.append(Feedback("odd?", None, "wrong", completion="' or 1"))
     traces.close()
-    assert (tmp_path / "feedback.jsonl.traced").read_text() == "3"
-    (tmp_path / "feedback.jsonl.traced").unlink()  # a kill between writing and counting
-    ServedTraces(lambda: store, 0.0, given).close()  # type: ignore[arg-type, return-value]
-    odd = given.read().records[2].id
-    assert {name: [(one.name, one.value) for one in said] for name, (_, said) in store.traces.items()} == {
-        names[0]: [("correct", True)],
-        names[1]: [("correct", False), ("expected_response", "C")],
-        odd: [("correct", False)],
-    }
-    assert store.traces[names[0]][0].inputs == {"question": "old?"}
-    assert store.traces[names[1]][0].attributes["stop_reason"] == "answered", "the episode was at hand"
+    odd = ratings.read().records[2].id
+    assert store.said() == {NAMES[1]: [("correct", False), ("expected_response", "C")], odd: [("correct", False)]}
+    roots = dict(store.recorded)
+    assert roots[NAMES[1]].attributes["stop_reason"] == "answered", "the episode was at hand"
+    assert roots[odd].inputs == {"question": "odd?"} and roots[odd].assessments[0].created == ratings.read().records[2].created
+
+    again = FeedbackStore("up")
+    traces = start(again, ratings)
+    say(ratings, 3)
+    traces.close()
+    assert set(again.asked) == {NAMES[3]}, "what was written is not looked at again"
+
+
+def test_a_kill_between_writing_and_noting_it_writes_nothing_twice(ratings: FeedbackLog) -> None:
+    store, noted = FeedbackStore("up"), ratings.path.with_name("feedback.jsonl.traced")
+    start(store, ratings).close()
+    before = noted.read_text()
+    say(ratings, 1, "wrong")
+    start(store, ratings).close()
+    noted.write_text(before)
+    start(store, ratings).close()
+    assert store.said() == {NAMES[1]: [("correct", False)]} and store.asked.count(NAMES[1]) > 2
+
+
+@pytest.mark.parametrize("longer", [False, True])
+@pytest.mark.parametrize("noted", [False, True])
+def test_the_log_that_lies_in_the_place_of_another_is_written_whole(ratings: FeedbackLog, noted: bool, longer: bool) -> None:
+    store = FeedbackStore("up")
+    start(store, ratings).close()
+    if noted:
+        say(ratings, 1)
+        start(store, ratings).close()
+    elif longer:
+        return  # it cannot be told from one that grew
+    ratings.path.rename(ratings.path.with_suffix(".old"))
+    if longer:
+        ratings.append(Feedback("x" * 1000, "A", "right"))
+    ratings.append(Feedback("y?", "A", "wrong"))
+    start(store, ratings).close()
+    assert {one.id for one in ratings.read().records} <= set(store.found)
+
+
+def test_a_trace_that_mlflow_does_not_keep_holds_nothing_up(ratings: FeedbackLog, caplog: pytest.LogCaptureFixture) -> None:
+    store = FeedbackStore("loses")
+    traces = start(store, ratings)
+    say(ratings, 1)
+    assert all(store.tries.acquire(timeout=20) for _ in range(2 * served.TRIES))
+    store.state = "up"
+    say(ratings, 2)
+    traces.close()
+    assert NAMES[2] in store.found and "MLflow does not keep its trace" in caplog.text
+
+
+def test_an_answer_that_waits_is_recorded_before_its_feedback_and_once(ratings: FeedbackLog) -> None:
+    store, entered, go = FeedbackStore("up"), threading.Event(), threading.Event()
+
+    def open_store() -> Any:
+        entered.set()
+        assert go.wait(20)
+        return store
+
+    traces = ServedTraces(open_store, 1.0, ratings)
+    assert entered.wait(20)
+    for number in (1, 2):
+        traces.offer("?", numbered(number))
+        say(ratings, number)
+    go.set()
+    traces.close()
+    assert [name for name, _ in store.recorded] == [NAMES[1], NAMES[2]]
+    assert store.said() == {NAMES[1]: [("correct", True)], NAMES[2]: [("correct", True)]}

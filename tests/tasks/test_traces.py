@@ -53,8 +53,11 @@ def test_what_was_searched_and_read_are_documents() -> None:
         ("a", {"doc_uri": "a", "rank": 2}),
         ("c", {"doc_uri": "c", "rank": 3}),
     ]
-    assert tools[0].outputs[2]["page_content"] == "c: Cortona"
-    assert tools[0].outputs[0]["page_content"].startswith("b:first: Brixa\nFounded in 1501,")
+    assert [one["page_content"] for one in tools[0].outputs] == [
+        "b:first: Brixa\nFounded in 1501,\na: note in a text.",
+        "a: Alba",
+        "c: Cortona",
+    ]
     assert tools[1].outputs == [{"id": "a:history", "page_content": "## History\nOld.", "metadata": {"doc_uri": "a:history", "page": "a"}}]
     assert (tools[2].outputs, tools[3].outputs) == ([], {"text": "a:history: History"})
 

@@ -7,6 +7,7 @@ import time
 import uuid
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from itertools import accumulate
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -49,6 +50,8 @@ class GivenFeedback:
 
     records: tuple[Feedback, ...]
     """Records, the oldest first; a completion may have several."""
+    places: tuple[int, ...]
+    """Place in the file of each record, in bytes from its beginning."""
     unreadable: int
     """Number of lines that are no records: the beginning of one whose writer was killed before it was accepted."""
 
@@ -95,21 +98,29 @@ class FeedbackLog:
         if not size:
             sync_directory(self.path.parent)
 
-    def read(self) -> GivenFeedback:
-        """Read all records, while other processes may add some.
+    @property
+    def size(self) -> int:
+        """Return the size of the file, in bytes; 0 if there is none."""
+        return self.path.stat().st_size if self.path.exists() else 0
+
+    def read(self, start: int = 0) -> GivenFeedback:
+        """Read the records from a place on, while other processes may add some.
 
         Raises:
             ServiceError: the file exists and cannot be read.
         """
         try:
-            lines = self.path.read_bytes().split(b"\n")
+            with self.path.open("rb") as file:
+                file.seek(start)
+                lines = file.read().split(b"\n")
         except FileNotFoundError:
             lines = []
         except OSError as error:
             raise ServiceError(f"feedback cannot be read from {self.path}: {error.strerror}") from error
-        found = [_parse(line) for line in lines if line]
-        records = tuple(record for record in found if record is not None)
-        return GivenFeedback(records, len(found) - len(records))
+        places = accumulate((len(line) + 1 for line in lines), initial=start)
+        found = [(_parse(line), place) for line, place in zip(lines, places, strict=False) if line]
+        whole = [(record, place) for record, place in found if record is not None]
+        return GivenFeedback(tuple(record for record, _ in whole), tuple(place for _, place in whole), len(found) - len(whole))
 
 
 def to_line(feedback: Feedback) -> bytes:

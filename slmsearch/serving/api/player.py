@@ -79,8 +79,12 @@ class Player(threading.Thread):
         self._withdrawn, self._admit = withdrawn, admit
         self._retired = threading.Event()
         self._child, self._spare, self._spares = Child(), Child(), spares
+        self._loaded = served
+        """Policy with the documents that were loaded first: another load takes the same."""
         self._beside: Player | None = None
         """The other player of a small model."""
+        self._spared: Player | None = None
+        """The same, if it was started here."""
         self._several = False
         """True if the last batch had several questions."""
 
@@ -109,27 +113,31 @@ class Player(threading.Thread):
         with ExitStack() as ends:
             ends.callback(lambda: self._child.stop())  # those of that time
             ends.callback(lambda: self._spare.stop())
-            try:
-                self._child.start()
-                if self._admit is None:
-                    self._prepare_spare()  # beside the first child: later it would take its time from questions
-                self._load()
-                if self._admit is not None:
-                    self._admit(self._child)
-                    self._prepare_spare()  # another player answers so long
-                self._on_loaded(self)
-                beside = self._start_beside() if self._spares and self._is_small and count_cores() > 1 else None
-            except Exception as error:
-                self.failure = error
-                if self._beside is not None:
-                    log.error("%s is played by one process: %s", self.served.version, error)
+            if self._beside is None and not self._begin():
                 return
-            finally:
-                self.settled.set()
             while not self._retired.is_set():
                 self._go_on()
-            if beside is not None:
-                beside.join()  # its child was started here, and dies with this thread
+            if self._spared is not None:
+                self._spared.join()  # its child was started here, and dies with this thread
+
+    def _begin(self) -> bool:
+        """Load the policy for the first time; return whether it may play."""
+        try:
+            self._child.start()
+            if self._admit is None:
+                self._prepare_spare()  # beside the first child: later it would take its time from questions
+            self._load()
+            if self._admit is not None:
+                self._admit(self._child)
+                self._prepare_spare()  # another player answers so long
+            self._on_loaded(self)
+            if self._spares and self._is_small and count_cores() > 1 and not self._retired.is_set():
+                self._start_beside()
+        except Exception as error:
+            self.failure = error
+        finally:
+            self.settled.set()
+        return self.failure is None
 
     def _prepare_spare(self) -> None:
         if self._spares:
@@ -138,17 +146,17 @@ class Player(threading.Thread):
     def _load(self) -> None:
         self._ready.clear()
         started = time.monotonic()
-        self.index_key, self._is_small = self._child.call(playing.load, self.served)
+        self._loaded, self._is_small = self._child.call(playing.load, self._loaded)
+        self.index_key = self._loaded.index_key or ""
         self._ready.set()
         log.info("%s is loaded, in %.1f s", self.served.version, time.monotonic() - started)
 
-    def _start_beside(self) -> "Player":
-        """Let the spare child play, too, in a thread of its own."""
-        beside = Player(self.served, self._waiting, self._metrics, lambda _: None, self._on_answer, False, self._withdrawn)
+    def _start_beside(self) -> None:
+        """Let the spare child play, too, in a thread of its own, on the same documents."""
+        beside = Player(self._loaded, self._waiting, self._metrics, lambda _: None, self._on_answer, False, self._withdrawn)
         beside._child, self._spare, self._spares = self._spare, beside._child, False
-        self._beside, beside._beside, beside._retired = beside, self, self._retired
+        self._beside, beside._beside, beside._retired, self._spared = beside, self, self._retired, beside
         beside.start()
-        return beside
 
     def _go_on(self) -> None:
         """Play one batch, if one comes; first load the policy again if the child has died."""
@@ -157,6 +165,8 @@ class Player(threading.Thread):
             if self._child.pid is None:
                 self._metrics.restarts.inc()
                 self._child, self._spare = self._spare, self._child
+                self._ready.clear()
+            if not self._ready.is_set():
                 self._load()
                 self._prepare_spare()
             gap_s = GAP_SECONDS if self._several else 0.0
@@ -167,6 +177,8 @@ class Player(threading.Thread):
         except Exception as error:
             self._ready.clear()
             self._child.stop()
+            if self._retired.is_set() and not batch:
+                return
             log.error("%s: %s", self.served.version, error, exc_info=not isinstance(error, SlmSearchError))
             known = error if isinstance(error, SlmSearchError) else ServiceError(f"unforeseen {type(error).__name__}")
             for question in batch or ([] if self.is_ready else self._waiting.take(len(self._waiting), 0.0)):

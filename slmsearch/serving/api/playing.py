@@ -2,7 +2,7 @@
 
 import gc
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from slmsearch.config import RunConfig
 from slmsearch.corpus.questions import Question
@@ -117,11 +117,11 @@ _loaded: list[_Loaded] = []
 """Loaded policy of this process: one, or none yet."""
 
 
-def load(served: ServedPolicy) -> tuple[str, bool]:
+def load(served: ServedPolicy) -> tuple[ServedPolicy, bool]:
     """Load policy, index and embedder.
 
     Returns:
-        Key of the index version, and whether the policy computes on one core.
+        The policy with the documents and the index that were loaded, and whether it computes on one core.
 
     Raises:
         SlmSearchError: one of them is missing or does not fit.
@@ -136,7 +136,7 @@ def load(served: ServedPolicy) -> tuple[str, bool]:
     # The child looks for dead cycles after every call: among all that torch has loaded it took half a second.
     gc.collect()
     gc.freeze()
-    return indexed.index_key, getattr(sampler, "is_small", False)
+    return replace(served, corpus_digest=indexed.corpus_digest, index_key=indexed.index_key), getattr(sampler, "is_small", False)
 
 
 def play(

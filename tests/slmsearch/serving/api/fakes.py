@@ -38,6 +38,11 @@ def make_toolbox() -> Toolbox:
     return Toolbox(Library(pages), NameIndex(), top_k=3, max_section_chars=1000)
 
 
+def corpus_of(toolbox: Toolbox) -> SimpleNamespace:
+    """Stand in for an `IndexedCorpus`."""
+    return SimpleNamespace(toolbox=toolbox, corpus_digest="corpus-1", index_key=NameIndex.key, questions={})
+
+
 def script(question: str, results: list[str]) -> str:
     """Search, read, answer with the last word; some questions are played otherwise."""
     name = next((name for name in TOWNS if name in question), None)
@@ -92,6 +97,8 @@ class FakeChild:
         self.pid: int | None = None
         self.killed = threading.Event()
         self.imports: Sequence[str] = ()
+        self.starts = 0
+        self.playing = False
         self._loaded: Any = None
         self.control.children.append(self)
 
@@ -104,6 +111,7 @@ class FakeChild:
     def start(self, imports: Sequence[str] = ()) -> None:
         self.pid = 1
         self.imports = imports
+        self.starts += 1
 
     def stop(self) -> None:
         self.pid = None
@@ -128,9 +136,11 @@ class FakeChild:
             with self.control.playing:
                 playing._loaded[:] = [self._loaded]
                 return function(*args)
+        self.playing = True
         self.control.batches.put([*args[0].values()])
         if not self.control.free:
             assert self.control.go.acquire(timeout=WAIT_SECONDS)
+        self.playing = False
         if self.killed.is_set():
             self.killed.clear()
             self.pid = None
@@ -145,7 +155,7 @@ def use_fakes(patch: Any) -> Control:
     control = Control()
     patch.setattr(FakeChild, "control", control, raising=False)
     patch.setattr("slmsearch.serving.api.player.Child", FakeChild)
-    patch.setattr(playing, "open_indexed_corpus", lambda *_: SimpleNamespace(toolbox=make_toolbox(), index_key=NameIndex.key, questions={}))
+    patch.setattr(playing, "open_indexed_corpus", lambda *_: corpus_of(make_toolbox()))
     patch.setattr(playing, "make_policy_sampler", control.make_sampler)
     patch.setattr(playing.gc, "freeze", lambda: None)
     return control

@@ -58,7 +58,11 @@ def test_what_was_accepted_is_read_whatever_torn_tails_lie_between(tmp_path_fact
             line = to_line(record)
             torn += bool(file.write(line[: cut % (len(line) - 1)]))
         log.append(record)
-    assert log.read() == feedback.GivenFeedback(tuple(record for record, _ in steps), torn)
+    found = log.read()
+    assert (found.records, found.unreadable) == (tuple(record for record, _ in steps), torn)
+    for number, place in enumerate(found.places):
+        assert log.read(place).records == found.records[number:]
+    assert log.read(log.size).records == ()
 
 
 def test_a_whole_record_without_its_end_of_line_counts_and_swallows_nothing(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """Tools for MCP clients: what comes in parts, what a full queue says, and the status of the service over HTTP."""
 
 import asyncio
-from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -14,7 +13,7 @@ from slmsearch.serving.api import playing
 from slmsearch.serving.api.mcp_tools import SectionText, ToolReply, call_tool
 from slmsearch.serving.api.protocol import FoundAnswer
 from slmsearch.serving.api.searcher_service import SearcherService
-from tests.slmsearch.serving.api.fakes import Control, NameIndex, settings
+from tests.slmsearch.serving.api.fakes import Control, NameIndex, corpus_of, settings
 from tests.slmsearch.serving.api.test_service import Make, control, make, run, until
 
 __all__ = ["control", "make"]
@@ -44,7 +43,7 @@ async def read_on(asked: SearcherService, tool: str, name: str, place: str | Non
 
 def test_long_sections_and_lists_are_read_in_parts_without_loss(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     toolbox = Toolbox(LIBRARY, NameIndex(), top_k=3, max_section_chars=SIZE)
-    monkeypatch.setattr(playing, "open_indexed_corpus", lambda *_: SimpleNamespace(toolbox=toolbox, index_key="index-1", questions={}))
+    monkeypatch.setattr(playing, "open_indexed_corpus", lambda *_: corpus_of(toolbox))
     asked = make()
     lists = run(read_on(asked, "view_sections", "page_id", "p0"))
     listed = [(one["section_id"], one["heading"]) for part in lists for one in part["sections"]]
@@ -81,7 +80,7 @@ def test_a_full_queue_says_to_ask_again(make: Make, control: Control) -> None:
 
 def test_a_number_is_taken_for_a_text(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     toolbox = Toolbox(Library([Page("1155", "Alba", "# Alba\n\nA town.\n")]), NameIndex(), top_k=3, max_section_chars=SIZE)
-    monkeypatch.setattr(playing, "open_indexed_corpus", lambda *_: SimpleNamespace(toolbox=toolbox, index_key="index-1", questions={}))
+    monkeypatch.setattr(playing, "open_indexed_corpus", lambda *_: corpus_of(toolbox))
     asked = make()
     viewed = run(use(asked, "view_sections", page_id=1155))
     assert viewed.structured and viewed.structured == run(use(asked, "view_sections", page_id="1155")).structured

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,7 +26,7 @@ from slmsearch.serving.api.http_server import Place, serve
 from slmsearch.serving.api.page import FILES, TYPES
 from slmsearch.serving.api.searcher_service import SearcherService
 from tests.slmsearch.report.page.chromium import Browser, find_chromium, open_browser
-from tests.slmsearch.serving.api.fakes import WAIT_SECONDS, served, settings, use_fakes
+from tests.slmsearch.serving.api.fakes import WAIT_SECONDS, corpus_of, served, settings, use_fakes
 
 COMMAND = find_chromium()
 needs_chromium = pytest.mark.skipif(COMMAND is None, reason="no Chromium is installed (Debian: apt-get install chromium)")
@@ -82,7 +81,7 @@ def listening(folder: Path, token: str | None) -> Iterator[Scene]:
     place, log = Place("127.0.0.1", free_port(), token), FeedbackLog(folder / "feedback.jsonl")
     with pytest.MonkeyPatch.context() as patch:
         use_fakes(patch)
-        patch.setattr(playing, "open_indexed_corpus", lambda *_: SimpleNamespace(toolbox=toolbox, index_key="index-1", questions={}))
+        patch.setattr(playing, "open_indexed_corpus", lambda *_: corpus_of(toolbox))
         patch.setattr(playing, "make_policy_sampler", lambda *_: ScriptedSampler(lambda text, results: script(turn, text, results)))
         service = SearcherService(served("slmsearch-searcher/3"), settings())
         thread = threading.Thread(target=serve, args=(service, place, stop, ready.set, partial(make_app, feedback=log)))

@@ -6,7 +6,6 @@ import queue
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import httpx
@@ -23,7 +22,7 @@ from slmsearch.serving.api import searcher_service as service
 from slmsearch.serving.api.app import make_app
 from slmsearch.serving.api.playing import Answer, ServedPolicy
 from slmsearch.serving.api.searcher_service import SearcherService
-from tests.slmsearch.serving.api.fakes import NOT_THERE, WAIT_SECONDS, Control, NameIndex, served, settings, use_fakes
+from tests.slmsearch.serving.api.fakes import NOT_THERE, WAIT_SECONDS, Control, NameIndex, corpus_of, served, settings, use_fakes
 
 T = TypeVar("T")
 Make = Callable[..., SearcherService]
@@ -130,7 +129,7 @@ def quoting(question: str, results: list[str]) -> str:
 def test_a_passage_is_shown_with_its_lines_and_its_section_is_named(make: Make, monkeypatch: pytest.MonkeyPatch, stream: bool) -> None:
     library = Library([Page("p0", "Alba", f"# Alba\n\nA mill.\n\n## Wheel\n\nTake care.\n\n{STEPS}\n")])
     toolbox = Toolbox(library, NameIndex(), top_k=3, max_section_chars=1000)
-    monkeypatch.setattr(playing, "open_indexed_corpus", lambda *_: SimpleNamespace(toolbox=toolbox, index_key="index-1", questions={}))
+    monkeypatch.setattr(playing, "open_indexed_corpus", lambda *_: corpus_of(toolbox))
     monkeypatch.setattr(playing, "make_policy_sampler", lambda *_: ScriptedSampler(quoting))
     reply = run(Client(make()).ask("How do I turn the wheel?", stream=stream))
     if stream:
@@ -274,73 +273,6 @@ def test_a_dead_child_fails_those_in_flight_alone(make: Make, control: Control) 
     assert [child.imports for child in control.children] == [playing.IMPORTED] * 2, "the spare one was ready, and another is"
     assert answered.json()["slmsearch"]["answer"] == "1501"
     assert counted(asked, "model_restarts_total") == 1
-
-
-@pytest.fixture
-def pair(control: Control, monkeypatch: pytest.MonkeyPatch) -> Control:
-    """A model that computes on one core, on two."""
-    monkeypatch.setattr(player, "count_cores", lambda: 2)
-    control.is_small = True
-    return control
-
-
-def test_a_small_model_plays_two_batches_at_once(make: Make, pair: Control) -> None:
-    pair.free = False
-    asked = make()
-
-    async def talk() -> list[httpx.Response]:
-        client = Client(asked)
-        first = asyncio.create_task(client.ask("Alba?"))
-        await until(lambda: pair.batches.qsize() == 1)
-        second = asyncio.create_task(client.ask("Brixa?"))
-        await until(lambda: pair.batches.qsize() == 2)
-        pair.go.release(2)
-        return [await first, await second]
-
-    assert [reply.json()["slmsearch"]["answer"] for reply in run(talk())] == ["1500", "1501"]
-    assert [pair.next_batch(), pair.next_batch()] == [["Alba?"], ["Brixa?"]]
-    asked.close()
-    assert [child.pid for child in pair.children] == [None] * len(pair.children)
-
-
-@pytest.mark.parametrize(("is_small", "cores"), [(True, 1), (False, 2)])
-def test_one_core_or_a_larger_model_plays_one_batch_at_a_time(
-    make: Make, pair: Control, monkeypatch: pytest.MonkeyPatch, is_small: bool, cores: int
-) -> None:
-    monkeypatch.setattr(player, "count_cores", lambda: cores)
-    pair.is_small = is_small
-    assert make().player._beside is None
-
-
-@pytest.mark.parametrize("dies", [0, 1])
-def test_when_one_of_two_dies_the_other_answers_meanwhile(make: Make, pair: Control, dies: int) -> None:
-    asked = make()
-    beside = asked.player._beside
-    assert beside is not None and beside.settled.wait(WAIT_SECONDS)
-
-    async def talk() -> list[httpx.Response]:
-        client = Client(asked)
-        pair.load_errors["tiny/1"] = [NOT_THERE] * 10_000
-        pair.children[dies].pid = None
-        await until(lambda: len(pair.load_errors["tiny/1"]) < 9_990)
-        assert asked.state == "ready"
-        answers = [await client.ask(f"{name}?") for name in ("Alba", "Brixa", "Cortona")]
-        pair.load_errors.clear()
-        await until(lambda: asked.player._ready.is_set() and beside._ready.is_set())
-        return answers
-
-    assert [reply.json()["slmsearch"]["answer"] for reply in run(talk())] == ["1500", "1501", "1502"]
-    assert counted(asked, "model_restarts_total") >= 1
-
-
-def test_a_second_player_that_cannot_be_loaded_leaves_the_first(
-    make: Make, pair: Control, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(service.SearcherService, "_switch", lambda self, _: pair.load_errors.update({"tiny/1": [NOT_THERE]}))
-    asked = make()
-    assert asked.player._beside is not None and asked.player._beside.settled.wait(WAIT_SECONDS)
-    assert "tiny/1 is played by one process: no model at 'gone'" in caplog.text
-    assert run(Client(asked).ask("Alba?")).status_code == 200
 
 
 def test_while_it_cannot_be_loaded_again_who_asks_is_told_so(make: Make, control: Control) -> None:
