@@ -4,6 +4,7 @@ import getpass
 import re
 import socket
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from prefect import task
@@ -20,11 +21,22 @@ EVALUATED_AFTER = f"{PREFIX}eval_key_after"
 
 
 @task(name="register", cache_policy=NO_CACHE)
-def register_task(run_id: str, adapter: str, adapter_hash: str, lineage: dict[str, str], config: RunConfig) -> str:
-    """Register an adapter's directory under its hash and return its version; the keys of its inputs become tags of the version."""
+def register_task(
+    run_id: str, adapter: str, adapter_hash: str, lineage: dict[str, str], config: RunConfig, settings: dict[str, object]
+) -> str:
+    """Register an adapter's directory under its hash and return its version; the keys of its inputs become tags of the version.
+
+    One that searches an index is stored as a model that MLflow can serve, with `settings`: those of the run, without secrets.
+    """
     tags = {f"slmsearch.{name}": value for name, value in lineage.items()}
     tags |= {ADAPTER_HASH: adapter_hash, BASE_MODEL: config.policy.model, "slmsearch.base_hash": model_hash(config.policy.model)}
-    return open_tracker(config.paths, config.tracking).register_adapter(run_id, Path(adapter), config.tracking.registered_model, tags)
+    beside = None
+    if lineage.get("index_key"):
+        from tasks.tracking.searcher_model import write_model  # pandas and MLflow's models take a second
+
+        beside = partial(write_model, settings=settings, lineage=lineage)
+    tracker = open_tracker(config.paths, config.tracking)
+    return tracker.register_adapter(run_id, Path(adapter), config.tracking.registered_model, tags, beside)
 
 
 @dataclass(frozen=True)

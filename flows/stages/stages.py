@@ -5,6 +5,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 from flows.runtime.device import device
+from flows.runtime.settings import recordable
 from flows.stages.artifacts import show_table
 from flows.stages.pipeline import Pipeline
 from flows.stages.sharding import play_in_shards
@@ -141,7 +142,7 @@ def train_adapter(run: Pipeline, data: Data) -> Trained:
         with device(config.train):
             result = train_task(data.digest, data.index_key, run_id, config)
         run.note_keys(train_key=job.train_key, base_hash=model_hash(config.policy.model), adapter_hash=result["hash"])
-        result["version"] = register_task(run_id, result["adapter"], result["hash"], run.lineage, config)
+        result["version"] = register_task(run_id, result["adapter"], result["hash"], run.lineage, config, recordable(config))
         run.note_keys(model_version=result["version"])
         card = {f"train.card.{phase}.{name}": value for phase, use in result.get("card", {}).items() for name, value in use.items()}
         seconds = {f"train.seconds.{name}": value for name, value in result["spent"].items()}

@@ -8,10 +8,11 @@ the content key of their result (`slmsearch.key`) and the process that owns them
 import functools
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import mlflow
@@ -253,12 +254,23 @@ class Tracker(RunRegistry):
     # Models
 
     @as_service
-    def register_adapter(self, run_id: str, adapter: Path, name: str, tags: Mapping[str, str]) -> str:
+    def register_adapter(
+        self, run_id: str, adapter: Path, name: str, tags: Mapping[str, str], write_beside: Callable[[Path], None] | None = None
+    ) -> str:
         """Store a LoRA adapter's directory in a run and register it; return its version, an old one if the adapter's hash is known.
 
-        `slmsearch.adapter_hash` must be among the tags of the version.
+        Args:
+            run_id: run that made it.
+            adapter: its directory.
+            name: registered model.
+            tags: of the version, `slmsearch.adapter_hash` among them.
+            write_beside: writes further files of the version into a folder.
         """
         self.client.log_artifacts(run_id, str(adapter), "adapter")
+        if write_beside is not None:
+            with TemporaryDirectory() as folder:
+                write_beside(Path(folder))
+                self.client.log_artifacts(run_id, folder, "adapter")
         with self.lock:  # two runs that end with the same adapter must not both find it unknown
             if (known := self._find_version(name, tags[ADAPTER_HASH])) is not None:
                 return known

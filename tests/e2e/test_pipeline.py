@@ -8,10 +8,15 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import httpx
 import psutil
 import pytest
 
+from slmsearch.evaluate.store import load_evaluation
+from slmsearch.http_client import answers
+from slmsearch.processes.ports import free_port
 from tests.root import ROOT
 
 COMMAND = [sys.executable, "-m", "flows", "run", "train-and-eval", "--json", "--config", "quick"]
@@ -83,3 +88,26 @@ def test_a_killed_run_is_gone_on_with_and_a_repeated_one_is_looked_up(
     trained = [found.info.run_id for found in runs if found.info.run_name == "train"]
     steps = [[point.step for point in client.get_metric_history(run_id, "reward/mean")] for run_id in trained]
     assert steps == [[1, 2, 3, 4, 5, 6]] * 2, "no point is missing and none is there twice"
+    check_that_mlflow_serves_it(isolated_environment, environment, second, tmp_path / "serve.log")
+
+
+def check_that_mlflow_serves_it(home: Path, environment: dict[str, str], summary: dict[str, Any], log: Path) -> None:
+    """The stock command answers as the evaluation after the training did."""
+    rows = load_evaluation(home / "data" / "evals", summary["lineage"]["eval_key_after"]).rows
+    port = free_port()
+    command = [sys.executable, "-m", "mlflow", "models", "serve", "-m", "models:/slmsearch-searcher/1", "--port", str(port)]
+    place = {"MLFLOW_TRACKING_URI": f"sqlite:///{home}/mlruns/mlflow.db", "PYTHONPATH": str(ROOT)}
+    with log.open("wb") as file:
+        server = subprocess.Popen(
+            [*command, "--env-manager", "local"], cwd=home, env={**environment, **place}, stdout=file, stderr=file, start_new_session=True
+        )
+    try:
+        wait_for(lambda: answers(f"http://127.0.0.1:{port}/ping"), server, log)
+        asked = {"dataframe_records": [{"question": row.question} for row in rows]}
+        reply = httpx.post(f"http://127.0.0.1:{port}/invocations", json=asked, timeout=WAIT_SECONDS, trust_env=False)
+        told = reply.json()["predictions"]
+    finally:
+        os.killpg(server.pid, signal.SIGTERM)
+        server.wait()
+    assert [(one["answer"], one["stop_reason"]) for one in told] == [(row.answer, row.stop_reason) for row in rows]
+    assert all({"section_id", "page_id"} <= source.keys() for one in told for source in json.loads(one["sources"]))
