@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,7 @@ def check_that_mlflow_serves_it(home: Path, environment: dict[str, str], summary
     port = free_port()
     command = [sys.executable, "-m", "mlflow", "models", "serve", "-m", "models:/slmsearch-searcher/1", "--port", str(port)]
     place = {"MLFLOW_TRACKING_URI": f"sqlite:///{home}/mlruns/mlflow.db", "PYTHONPATH": str(ROOT)}
+    place["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"  # MLflow looks there for uvicorn
     with log.open("wb") as file:
         server = subprocess.Popen(
             [*command, "--env-manager", "local"], cwd=home, env={**environment, **place}, stdout=file, stderr=file, start_new_session=True
@@ -107,7 +109,8 @@ def check_that_mlflow_serves_it(home: Path, environment: dict[str, str], summary
         reply = httpx.post(f"http://127.0.0.1:{port}/invocations", json=asked, timeout=WAIT_SECONDS, trust_env=False)
         told = reply.json()["predictions"]
     finally:
-        os.killpg(server.pid, signal.SIGTERM)
+        with suppress(ProcessLookupError):
+            os.killpg(server.pid, signal.SIGTERM)
         server.wait()
     assert [(one["answer"], one["stop_reason"]) for one in told] == [(row.answer, row.stop_reason) for row in rows]
     assert all({"section_id", "page_id"} <= source.keys() for one in told for source in json.loads(one["sources"]))
