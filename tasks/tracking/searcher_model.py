@@ -14,6 +14,7 @@ from typing import Any
 
 import mlflow.pyfunc
 import pandas as pd
+import yaml
 from mlflow.models import Model, ModelSignature
 from mlflow.types import ColSpec, DataType, Schema
 
@@ -23,7 +24,10 @@ from slmsearch.models.hashes import trained_policy
 from slmsearch.serving.api import playing
 from slmsearch.serving.api.playing import Answer, ServedPolicy
 
-SETTINGS = "slmsearch.json"
+SETTINGS = "settings.yaml"
+MLMODEL = "MLmodel"
+DIGEST, INDEX = "data_digest", "index_key"
+"""Keys in the metadata of the model."""
 QUESTION = "question"
 """Column of the input."""
 DATA_DIR = "SLMSEARCH_PATHS__DATA_DIR"
@@ -41,11 +45,10 @@ def write_model(folder: Path, settings: Mapping[str, object], lineage: Mapping[s
         lineage: keys of the run, `data_digest` and `index_key` among them.
     """
     asked, told = Schema([ColSpec(DataType.string, QUESTION)]), Schema([ColSpec(kind, name) for name, kind in COLUMNS.items()])
-    model = Model(signature=ModelSignature(asked, told))
+    model = Model(signature=ModelSignature(asked, told), metadata={name: lineage[name] for name in (DIGEST, INDEX)})
     mlflow.pyfunc.add_to_model(model, loader_module=__name__)
-    model.save(str(folder / "MLmodel"))
-    kept = {"settings": settings, "data_digest": lineage["data_digest"], "index_key": lineage["index_key"]}
-    (folder / SETTINGS).write_text(json.dumps(kept, indent=1), encoding="utf-8")
+    model.save(str(folder / MLMODEL))
+    (folder / SETTINGS).write_text(yaml.safe_dump(dict(settings), sort_keys=False, allow_unicode=True), encoding="utf-8")
 
 
 def _load_pyfunc(path: str) -> "SearcherModel":
@@ -62,13 +65,13 @@ class SearcherModel:
         Raises:
             SlmSearchError: one of them is missing or does not fit.
         """
-        kept = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
-        config = RunConfig(**kept["settings"])
+        keys = Model.load(str(folder / MLMODEL)).metadata or {}
+        config = RunConfig(**yaml.safe_load((folder / SETTINGS).read_text(encoding="utf-8")))
         if data_dir := os.environ.get(DATA_DIR):
             config = config.changed({"paths.data_dir": data_dir})
         spec = PolicySpec(TRAINED, trained_policy(config.policy, str(folder)))
         self._batch, self._lock = config.evaluate.batch_size, threading.Lock()
-        playing.load(ServedPolicy(folder.name, spec, config, kept["data_digest"], kept["index_key"]))
+        playing.load(ServedPolicy(folder.name, spec, config, keys[DIGEST], keys[INDEX]))
 
     def predict(self, model_input: pd.DataFrame, params: Mapping[str, Any] | None = None) -> pd.DataFrame:
         """Answer the questions of the column `question`, a row each; `answer` is null where there is none."""
