@@ -162,17 +162,12 @@ class Player(threading.Thread):
         """Play one batch, if one comes; first load the policy again if the child has died."""
         batch: Sequence[AskedQuestion] = ()
         try:
-            if self._child.pid is None:
-                self._metrics.restarts.inc()
-                self._child, self._spare = self._spare, self._child
-                self._ready.clear()
-            if not self._ready.is_set():
-                self._load()
-                self._prepare_spare()
+            self._revive()
             gap_s = GAP_SECONDS if self._several else 0.0
             batch = self._waiting.take(self.served.config.evaluate.batch_size, LOOK_SECONDS, self._retired, gap_s)
             if batch:
                 self._several = len(batch) > 1
+                self._revive()  # it may have died while it waited
                 self._play(batch)
         except Exception as error:
             self._ready.clear()
@@ -185,6 +180,16 @@ class Player(threading.Thread):
                 question.tell(known)
             if not batch:  # it cannot be loaded
                 self._retired.wait(RETRY_S)
+
+    def _revive(self) -> None:
+        """Load the policy again if the child has died."""
+        if self._child.pid is None:
+            self._metrics.restarts.inc()
+            self._child, self._spare = self._spare, self._child
+            self._ready.clear()
+        if not self._ready.is_set():
+            self._load()
+            self._prepare_spare()
 
     def _play(self, batch: Sequence[AskedQuestion]) -> None:
         asked = {question.id: question for question in batch if question.call is None}

@@ -275,6 +275,17 @@ def test_a_dead_child_fails_those_in_flight_alone(make: Make, control: Control) 
     assert counted(asked, "model_restarts_total") == 1
 
 
+def test_a_child_that_died_while_it_waited_is_replaced_before_the_next_question(
+    make: Make, control: Control, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(player, "LOOK_SECONDS", 1.0)
+    asked = make()
+    control.children[0].pid = None
+    reply = run(Client(asked).ask("Brixa?"))
+    assert reply.json()["slmsearch"]["answer"] == "1501" and counted(asked, "model_restarts_total") == 1
+    assert [child.pid is None for child in control.children] == [False, False], "another one is spare"
+
+
 def test_while_it_cannot_be_loaded_again_who_asks_is_told_so(make: Make, control: Control) -> None:
     asked = make()
 
