@@ -58,7 +58,7 @@ class Span:
     attributes: Mapping[str, object] = field(default_factory=dict)
     children: tuple["Span", ...] = ()
     assessments: tuple[Assessment, ...] = ()
-    """What is known of the episode, at the root."""
+    """Gold answer, verdicts and feedback of the episode, at the root."""
 
 
 def episode_span(episode: Episode, row: EpisodeRow, judge: str = "") -> Span:

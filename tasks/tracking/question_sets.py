@@ -36,7 +36,7 @@ def find_wrong(tracker: Tracker) -> list[WrongQuestion]:
 def _read(tracker: Tracker, info: Any) -> WrongQuestion | None:
     """Return the question of a trace that was answered wrongly, and the right answer if it is a text."""
     said = [one for one in info.assessments if isinstance(one, Feedback | Expectation) and one.source.source_type == "HUMAN"]
-    last = {one.name: one.value for one in sorted(said, key=lambda one: one.create_time_ms)}
+    last = {one.name: one.value for one in sorted(said, key=lambda one: one.create_time_ms or 0)}
     if last.get(CORRECT) is not False:
         return None
     roots = [span.inputs for span in tracker.client.get_trace(info.trace_id).data.spans if span.parent_id is None]
