@@ -119,8 +119,9 @@ class TracedFeedback:
         self.traced = set[str]()
         """Ids of the questions whose trace was made for their feedback."""
         if not self._file.exists():
-            feedback.path.parent.mkdir(parents=True, exist_ok=True)
-            replace_json(self._file, {"place": feedback.size, "id": None})
+            with suppress(OSError):  # where nothing can be written no feedback is taken either
+                feedback.path.parent.mkdir(parents=True, exist_ok=True)
+                replace_json(self._file, {"place": feedback.size, "id": None})
         feedback.on_append = self._given.set
 
     def remember(self, question: str, answer: Answer) -> None:
