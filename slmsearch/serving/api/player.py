@@ -78,6 +78,8 @@ class Player(threading.Thread):
         self._waiting, self._metrics, self._on_loaded, self._on_answer = waiting, metrics, on_loaded, on_answer
         self._withdrawn, self._admit = withdrawn, admit
         self._retired = threading.Event()
+        self._loading = threading.Lock()
+        """Lock of both players: of two that load again, the second waits, so that the first answers sooner."""
         self._child, self._spare, self._spares = Child(), Child(), spares
         self._loaded = served
         """Policy with the documents that were loaded first: another load takes the same."""
@@ -155,7 +157,8 @@ class Player(threading.Thread):
         """Let the spare child play, too, in a thread of its own, on the same documents."""
         beside = Player(self._loaded, self._waiting, self._metrics, lambda _: None, self._on_answer, False, self._withdrawn)
         beside._child, self._spare, self._spares = self._spare, beside._child, False
-        self._beside, beside._beside, beside._retired, self._spared = beside, self, self._retired, beside
+        self._beside, beside._beside, self._spared = beside, self, beside
+        beside._retired, beside._loading = self._retired, self._loading
         beside.start()
 
     def _go_on(self) -> None:
@@ -164,10 +167,9 @@ class Player(threading.Thread):
         try:
             self._revive()
             gap_s = GAP_SECONDS if self._several else 0.0
-            batch = self._waiting.take(self.served.config.evaluate.batch_size, LOOK_SECONDS, self._retired, gap_s)
+            batch = self._waiting.take(self.served.config.evaluate.batch_size, LOOK_SECONDS, self._may_play, gap_s)
             if batch:
                 self._several = len(batch) > 1
-                self._revive()  # it may have died while it waited
                 self._play(batch)
         except Exception as error:
             self._ready.clear()
@@ -188,8 +190,14 @@ class Player(threading.Thread):
             self._child, self._spare = self._spare, self._child
             self._ready.clear()
         if not self._ready.is_set():
-            self._load()
+            with self._loading:
+                if not self._retired.is_set():
+                    self._load()
             self._prepare_spare()
+
+    def _may_play(self) -> bool:
+        """Return whether a batch may be taken: the child may have died, or the player been retired, while it waited for questions."""
+        return self._child.pid is not None and not self._retired.is_set()
 
     def _play(self, batch: Sequence[AskedQuestion]) -> None:
         asked = {question.id: question for question in batch if question.call is None}

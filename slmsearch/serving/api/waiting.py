@@ -5,6 +5,7 @@ import threading
 import time
 import uuid
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from slmsearch.episodes.episode import ToolCall
@@ -81,8 +82,8 @@ class WaitingQuestions:
             self._changed.notify_all()
             return True
 
-    def take(self, most: int, timeout_s: float, retired: threading.Event | None = None, gap_s: float = 0.0) -> list[AskedQuestion]:
-        """Take the questions that have waited longest, once there are any; none if the time passes before, or the player is retired.
+    def take(self, most: int, timeout_s: float, may: Callable[[], bool] = lambda: True, gap_s: float = 0.0) -> list[AskedQuestion]:
+        """Take the questions that have waited longest, once there are any; none if the time passes before, or none may be taken then.
 
         It waits for further ones as long as one comes within `gap_s` after the other.
         """
@@ -90,7 +91,7 @@ class WaitingQuestions:
             self._changed.wait_for(lambda: self._questions, timeout_s)
             while 0 < len(self._questions) < most and self._changed.wait(gap_s):
                 pass
-            if retired is not None and retired.is_set():
+            if not may():
                 return []
             self._drop_abandoned()
             return [self._questions.popleft() for _ in range(min(most, len(self._questions)))]

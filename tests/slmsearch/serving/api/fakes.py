@@ -73,6 +73,10 @@ class Control:
         """By version: what loading raises, once each."""
         self.load_when: dict[str, threading.Event] = {}
         """By version: it is loaded when this is set."""
+        self.loading: list[FakeChild] = []
+        """Children that load now."""
+        self.loading_at_once: list[int] = []
+        """How many loaded as each began."""
         self.children: list[FakeChild] = []
         self.is_small = False
         """The policy computes on one core."""
@@ -126,11 +130,14 @@ class FakeChild:
             errors = self.control.load_errors.get(args[0].version)
             if errors:
                 raise errors.pop(0)
+            self.control.loading.append(self)
+            self.control.loading_at_once.append(len(self.control.loading))
             if when := self.control.load_when.get(args[0].version):
                 assert when.wait(WAIT_SECONDS)
             with self.control.playing:
                 found = function(*args)
                 self._loaded = playing._loaded[0]
+            self.control.loading.remove(self)
             return found
         if function is playing.serve_calls:
             with self.control.playing:

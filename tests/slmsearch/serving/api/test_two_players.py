@@ -1,6 +1,7 @@
 """A small model on two cores: two players, one queue."""
 
 import asyncio
+import threading
 from typing import Any
 
 import httpx
@@ -76,6 +77,41 @@ def test_when_one_of_two_dies_the_other_answers_meanwhile(make: Make, pair: Cont
 
     assert [reply.json()["slmsearch"]["answer"] for reply in run(talk())] == ["1500", "1501", "1502"]
     assert counted(asked, "model_restarts_total") >= 1
+
+
+def test_when_both_die_one_is_loaded_first_and_answers(make: Make, pair: Control) -> None:
+    asked = make()
+    beside = second_of(asked)
+    pair.loading_at_once.clear()
+    may_load = pair.load_when["tiny/1"] = threading.Event()
+
+    async def talk() -> httpx.Response:
+        for child in pair.children[:2]:
+            child.pid = None
+        await until(lambda: len(pair.loading) == 1)
+        question = asyncio.create_task(Client(asked).ask("Alba?"))
+        await until(lambda: len(asked.waiting) == 1 and not asked.player._ready.is_set() and not beside._ready.is_set())
+        may_load.set()
+        answer = await question
+        await until(lambda: asked.player._ready.is_set() and beside._ready.is_set())
+        return answer
+
+    assert run(talk()).json()["slmsearch"]["answer"] == "1500"
+    assert pair.loading_at_once == [1, 1]
+
+
+def test_two_that_died_end_without_being_loaded_again(make: Make, pair: Control) -> None:
+    asked = make()
+    second_of(asked)
+    pair.loading_at_once.clear()
+    may_load = pair.load_when["tiny/1"] = threading.Event()
+    for child in pair.children[:2]:
+        child.pid = None
+    run(until(lambda: len(pair.loading) == 1))
+    asked.player.retire()
+    may_load.set()
+    asked.player.join(WAIT_SECONDS)
+    assert not asked.player.is_alive() and pair.loading_at_once == [1]
 
 
 def test_what_waits_for_the_player_that_lives_is_not_refused_by_the_one_that_cannot_load(make: Make, pair: Control) -> None:
