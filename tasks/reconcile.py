@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 OWNED_AT = f"{PREFIX}owned_at"
 """Label of a flow run with the time when its owner registered, in seconds since the epoch."""
-LIVE = (StateType.RUNNING, StateType.PENDING, StateType.CANCELLING)
+LIVE = (StateType.RUNNING, StateType.PENDING, StateType.CANCELLING, StateType.PAUSED)
 TAKEN = "prefect.worker.submitted-flow-run"
 PROCESS_WORKER = "prefect.worker.process."
 """Prefix of the addresses of workers that start processes."""
@@ -95,7 +95,7 @@ def reconcile(
 
 
 def live_flow_runs(client: "SyncPrefectClient", pool: str) -> Iterator[FlowRun]:
-    """Return this project's flow runs that show as running, beginning or being cancelled."""
+    """Return this project's flow runs that show as running, beginning, paused or being cancelled."""
     wanted, offset = _in_state(*LIVE), 0
     while page := client.read_flow_runs(flow_run_filter=wanted, limit=PAGE, offset=offset):
         yield from (run for run in page if OWNER in run.labels or run.work_pool_name == pool)

@@ -13,6 +13,7 @@ from flows.runtime.servers import Say
 from flows.runtime.worker_secrets import submitted
 from flows.stages.preflight import preflight
 from slmsearch.config import RunConfig
+from slmsearch.errors import ServiceError
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
@@ -48,6 +49,8 @@ def run_flow(name: str, config: RunConfig, say: Say, here: bool = False) -> Mapp
     with prefect_api(config.paths) as api, ExitStack() as ends:
         if api.kind == "up" and not here:
             return cast("Mapping[str, Any]", _submit_flow(name, submitted(config), say))
+        if config.tracking.approval_s and api.kind == "own":
+            raise ServiceError("nobody can be asked to approve: this run's Prefect server has no pages; start `slmsearch up` beside it")
         from flows.reconcile import reconcile_here
 
         module, _, function = FLOWS[name].partition(":")

@@ -1,7 +1,10 @@
 """Decision whether a trained adapter becomes the champion."""
 
+from flows.stages.approval import Approval, ask_to_approve
+from flows.stages.artifacts import escape, show_comparison
 from flows.stages.pipeline import Pipeline
 from flows.stages.stages import compare_evaluations, evaluate_policy
+from flows.stages.summary import render_evaluations
 from slmsearch.errors import SlmSearchError
 from slmsearch.evaluate.policies import PolicySpec
 from tasks.corpus_data import Data
@@ -27,7 +30,7 @@ def promote_or_hold(run: Pipeline, data: Data, trained: Trained, before: Evaluat
     if decision["decision"] == "promote" and (lost := _find_lost(before, after)):
         decision = {"decision": "hold", "reason": lost}
     if decision["decision"] == "promote":
-        decision = _promote(run, data, trained, after, decision["reason"])
+        decision = _promote(run, data, trained, before, after, decision["reason"])
     run.tracker.set_tags(run.run_id, {f"slmsearch.{name}": value for name, value in decision.items()})
     return decision
 
@@ -41,17 +44,34 @@ def _find_lost(before: Evaluated, after: Evaluated) -> str:
     return ""
 
 
-def _promote(run: Pipeline, data: Data, trained: Trained, after: Evaluated, reason: str) -> Decision:
+def _promote(run: Pipeline, data: Data, trained: Trained, before: Evaluated, after: Evaluated, reason: str) -> Decision:
+    answer: Approval | None = None
     for _ in range(MAX_TRIES):
         champion = find_champion(run.config.paths, run.config.tracking)
         is_rival = champion and champion.find_base(run.config.policy.model) and champion.tags.get(ADAPTER_HASH) != trained["hash"]
         if champion and is_rival and (objection := _find_objection(run, data, after, champion)):
             return {"decision": "hold", "reason": objection}
-        before = champion.version if champion else None
         paths, tracking = run.config.paths, run.config.tracking
-        if promote_task(trained["version"], before, reason, after["key"], run.run_id, paths, tracking) == trained["version"]:
+        if tracking.approval_s and answer is None:
+            answer = _ask(run, trained, before, after, reason)
+            if not answer.approve:
+                return {"decision": "hold", "reason": f"{reason} Not approved: {answer.reason}"}
+            reason = f"{reason} Approved: {answer.reason}"
+        known = champion.version if champion else None
+        if promote_task(trained["version"], known, reason, after["key"], run.run_id, paths, tracking) == trained["version"]:
             return {"decision": "promote", "reason": reason}
     return {"decision": "hold", "reason": f"The champion changed {MAX_TRIES} times while this one was compared with it; compare again."}
+
+
+def _ask(run: Pipeline, trained: Trained, before: Evaluated, after: Evaluated, reason: str) -> Approval:
+    """Show the comparison and ask a person, recording the answer."""
+    with run.stage("approve") as run_id:
+        table = render_evaluations(run.config, before, after)
+        show_comparison(table)
+        asked = f"Shall version {trained['version']} of {run.config.tracking.registered_model} become the champion?"
+        answer = ask_to_approve(f"{asked}\n\n{table}\n\n{escape(reason)}", run.config.tracking.approval_s)
+        run.tracker.set_tags(run_id, {"slmsearch.approved": str(answer.approve).lower(), "slmsearch.reason": answer.reason})
+    return answer
 
 
 def _find_objection(run: Pipeline, data: Data, after: Evaluated, champion: Champion) -> str:

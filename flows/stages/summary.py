@@ -19,6 +19,7 @@ from flows.runtime.links import latest_name, mlflow_run_url
 from flows.stages.artifacts import escape, show_comparison, show_report, show_table
 from flows.stages.pipeline import Pipeline
 from slmsearch.artifacts.files import replace_text
+from slmsearch.config import RunConfig
 from slmsearch.environments.registry import environment_of
 from slmsearch.environments.searcher.searcher_environment import RETRIEVE_THEN_ANSWER
 from slmsearch.evaluate.compare import replay
@@ -166,12 +167,15 @@ def figures_of(found: Evaluated) -> dict[str, Any]:
 
 def render_comparison(run: Pipeline, outcome: Outcome) -> str:
     """Render before, after and the decision as Markdown."""
-    paths = [run.config.paths.evals / found["key"] for found in (outcome.before, outcome.after)]
-    comparison = replay(paths[0], paths[1], run.config.decision)
-    told = escape(describe_comparison(comparison))
     decided = f"**{outcome.decision['decision']}**: {escape(outcome.decision['reason'])}"
     beside = [escape(outcome.beside_search.describe())] if outcome.beside_search else []
-    return "\n\n".join([comparison_table(comparison).to_markdown(), told, decided, *beside])
+    return "\n\n".join([render_evaluations(run.config, outcome.before, outcome.after), decided, *beside])
+
+
+def render_evaluations(config: RunConfig, before: Evaluated, after: Evaluated) -> str:
+    """Render two evaluations side by side as Markdown."""
+    comparison = replay(config.paths.evals / before["key"], config.paths.evals / after["key"], config.decision)
+    return f"{comparison_table(comparison).to_markdown()}\n\n{escape(describe_comparison(comparison))}"
 
 
 def _difference(comparison: Compared) -> dict[str, float]:

@@ -86,3 +86,5 @@ class TrackingConfig(ConfigSection):
     registered_model: str = "slmsearch-searcher"
     """Name under which adapters are registered; its alias `champion` is the promoted version. With this default, planners are registered as
     `slmsearch-planner`."""
+    approval_s: float = Field(default=0.0, ge=0.0)
+    """Time that a promotion waits for a person's approval on the flow run's page, in seconds; 0: none is asked for."""

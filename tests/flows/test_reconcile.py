@@ -20,7 +20,7 @@ from prefect.client.schemas.objects import FlowRun, State
 from prefect.events.filters import EventFilter, EventIDFilter
 from prefect.events.schemas.events import Event
 from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
-from prefect.states import Cancelling, Completed, Failed, Pending, Running
+from prefect.states import Cancelling, Completed, Failed, Paused, Pending, Running
 from prefect.types._datetime import now
 
 from flows.ops.doctor.checks import check_automations
@@ -97,8 +97,10 @@ def test_a_flow_run_ends_when_its_process_is_gone_and_only_then(config: RunConfi
     mine, far, foreign = make_run(client, Running()), make_run(client, Running(), ELSEWHERE), make_run(client, Running())
     label_flow_run(client, str(mine.id))
     waiting = make_run(client, Pending(), ELSEWHERE)
+    unapproved = make_run(client, Paused(timeout_seconds=600), GONE)
     fixed = reconcile(config, client)
     assert (state_of(client, dead).name, state_of(client, stopped).name) == ("Crashed", "Cancelled")
+    assert state_of(client, unapproved).name == "Crashed"
     assert "is gone; running the same again goes on" in str(state_of(client, dead).message)
     assert len(of(fixed, dead)) == len(of(fixed, stopped)) == 1
     assert [state_of(client, run).name for run in (mine, far, foreign, waiting)] == ["Running", "Running", "Running", "Pending"]

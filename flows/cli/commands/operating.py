@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from tasks.housekeeping import Item
 
 
+APPROVAL_S = 86_400.0
+"""Time that `--approve` waits unless `tracking.approval_s` says otherwise."""
 FLOW_NAMES = ("train-and-eval", "train-planner", "evaluate", "nightly", "reindex", "validate")
 
 
@@ -22,7 +24,8 @@ FLOW_NAMES = ("train-and-eval", "train-planner", "evaluate", "nightly", "reindex
 @click.argument("flow", type=click.Choice(FLOW_NAMES))
 @click.option("--here", is_flag=True, help="Run in this process even if `slmsearch up` has a worker.")
 @LIVE
-def run(session: Session, flow: str, here: bool, live: bool) -> None:
+@click.option("--approve", is_flag=True, help="Ask on the run's page in Prefect before a promotion.")
+def run(session: Session, flow: str, here: bool, live: bool, approve: bool) -> None:
     """Run a flow, on the worker of `slmsearch up` if any.
 
     Without a worker the flow runs in this process.
@@ -31,8 +34,12 @@ def run(session: Session, flow: str, here: bool, live: bool) -> None:
 
     if live and not flow.startswith("train-"):
         raise click.UsageError(f"--live shows a training, and {flow} has none; leave it out")
+    if approve and not flow.startswith("train-"):
+        raise click.UsageError(f"--approve is for a promotion, and {flow} promotes nothing; leave it out")
     if flow == "train-planner":
         session.override(environment="planner")
+    if approve and not any(flag.startswith("--tracking.approval_s=") for flag in session.flags):
+        session.override(tracking__approval_s=APPROVAL_S)
     result = session.run(flow, here, live)
     negative = result.get("decision") == "reject" or result.get("state") == "regressed"
     session.finish(result, render_result(result, session.config.paths, session.config.decision), negative)
