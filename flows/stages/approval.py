@@ -1,7 +1,7 @@
 """A person's word before a promotion: the flow run pauses, and its page in Prefect asks with a form.
 
-`prefect.flow_runs.pause_flow_run` would end the run where nobody answers (so does Prefect's server, when the pause has timed out) and
-where the server is away for a minute; here the first is an answer, and the second is waited for.
+Prefect's own function to pause would end the run where nobody answers (so does its server, when the pause has timed out) and where the
+server is away for a minute; here the first is an answer, and the second is waited for.
 """
 
 import time

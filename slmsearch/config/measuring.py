@@ -11,8 +11,7 @@ class EvaluateConfig(ConfigSection):
     """Settings of an evaluation."""
 
     policy: str | None = None
-    """Policy that the flow `evaluate` evaluates: `champion`, or a name as in `baselines`. None takes the champion, or the configured policy
-    if there is no champion yet."""
+    """Policy of the flow `evaluate`: `champion`, or a name as in `baselines`; None: the champion, if none the configured policy."""
     split: Literal["train", "validation", "test", "all"] = "test"
     """Split of the evaluated questions."""
     limit: int = Field(default=0, ge=0)
@@ -84,7 +83,6 @@ class TrackingConfig(ConfigSection):
     experiment: str = "slmsearch"
     """Name of the MLflow experiment."""
     registered_model: str = "slmsearch-searcher"
-    """Name under which adapters are registered; its alias `champion` is the promoted version. With this default, planners are registered as
-    `slmsearch-planner`."""
+    """Name to register adapters under, its alias `champion` the promoted version; with this default planners are `slmsearch-planner`."""
     approval_s: float = Field(default=0.0, ge=0.0)
     """Time that a promotion waits for a person's approval on the flow run's page, in seconds; 0: none is asked for."""
