@@ -21,6 +21,8 @@ MAX_TURNS = 40
 """Maximum number of turns of an episode that become spans."""
 
 
+USAGE = "mlflow.chat.tokenUsage"
+"""Attribute of a turn by which MLflow adds up tokens; a turn reads all tokens before it."""
 EXPECTED = "expected_response"
 """Name of the gold answer, as MLflow's own scorers look for it."""
 CORRECT = "correct"
@@ -103,7 +105,7 @@ def _root_span(
         start_s=0.0,
         end_s=episode.seconds,
         attributes={**attributes, "timing": "batch time, divided evenly among turns"},
-        children=tuple(_turn_span(turn, i, i * share, (i + 1) * share) for i, turn in enumerate(turns)),
+        children=tuple(_turn_span(episode, i, i * share, (i + 1) * share) for i in range(len(turns))),
         assessments=assessments,
     )
 
@@ -121,7 +123,12 @@ def trace_tags(row: EpisodeRow) -> dict[str, str]:
     }
 
 
-def _turn_span(turn: Turn, number: int, start_s: float, end_s: float) -> Span:
+def _turn_span(episode: Episode, number: int, start_s: float, end_s: float) -> Span:
+    turn = episode.turns[number]
+    read = len(episode.prompt_ids) + len(turn.context_ids)
+    read += sum(len(before.context_ids) + len(before.sampled_ids) for before in episode.turns[:number])
+    written = len(turn.sampled_ids)
+    usage = {USAGE: {"input_tokens": read, "output_tokens": written, "total_tokens": read + written}} if written else {}
     return Span(
         name=f"turn {number + 1}",
         kind="CHAT_MODEL",
@@ -129,7 +136,7 @@ def _turn_span(turn: Turn, number: int, start_s: float, end_s: float) -> Span:
         outputs={"text": _cap(turn.text)},
         start_s=start_s,
         end_s=end_s,
-        attributes={"sampled_tokens": len(turn.sampled_ids), "context_tokens": len(turn.context_ids)},
+        attributes=usage,
         children=(_tool_span(turn, (start_s + end_s) / 2, end_s),) if turn.result or turn.call or turn.program else (),
     )
 

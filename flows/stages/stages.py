@@ -127,10 +127,20 @@ def _evaluate(run: Pipeline, data: Data, spec: PolicySpec, stage: str) -> Evalua
         play = play.with_options(**retried(touches_network(config) or bool(spec.policy and spec.policy.base_url)))
         result = play(key, config.paths.data_dir, code_digest(*PLAY_CODE), spec, data, config)
         run.record_input(run_id, data.digest, "evaluation")
+        if spec.policy is not None:
+            record_prompt(run, run_id)
         record_evaluation_task(run_id, spec.name, key, config)
         run.tracker.set_tags(run_id, {"slmsearch.policy": spec.name, "slmsearch.eval_key": key})
     run.note_keys(**{f"eval_key_{stage.removeprefix('evaluate-')}": key})
     return result
+
+
+def record_prompt(run: Pipeline, run_id: str) -> None:
+    """Link a stage to the prompt with which its episodes open; content keys hold the text itself."""
+    environment = environment_of(run.config)
+    name = f"slmsearch-{environment.name}-prompt"  # prompts and registered models share their names
+    version = run.tracker.record_prompt(run_id, NOT_IN_NAMES.sub("-", name.replace(":", "-")), environment.opening("{{question}}"))
+    run.tracker.set_tags(run_id, {"slmsearch.prompt_version": version})
 
 
 def train_adapter(run: Pipeline, data: Data) -> Trained:
@@ -139,6 +149,7 @@ def train_adapter(run: Pipeline, data: Data) -> Trained:
     job = make_job(config, data.digest, data.index_key)
     with run.stage("train", job.train_key) as run_id:
         run.record_input(run_id, data.digest, "training")
+        record_prompt(run, run_id)
         with device(config.train):
             result = train_task(data.digest, data.index_key, run_id, config)
         run.note_keys(train_key=job.train_key, base_hash=model_hash(config.policy.model), adapter_hash=result["hash"])

@@ -12,8 +12,9 @@ from mlflow import MlflowClient
 from mlflow.entities import ViewType
 
 from slmsearch.errors import ServiceError
+from tasks.tracking.local_store import SQLITE, make_store
 from tasks.tracking.run_registry import PARENT
-from tasks.tracking.service import KEY, OWNER, PREFIX, SQLITE, STAGE, as_service
+from tasks.tracking.service import KEY, OWNER, PREFIX, STAGE, as_service
 from tasks.tracking.tracker import Tracker
 
 BUNDLE = "bundle"
@@ -52,6 +53,7 @@ def import_store(tracker: Tracker, facts: Mapping[str, Any], folder: Path, key: 
     copies = {there: str(run.info.run_id) for there, run in known.items()}
     store = folder / "mlruns" / "mlflow.db"
     if store.is_file():
+        make_store(f"{SQLITE}{store}")
         other = MlflowClient(tracking_uri=f"{SQLITE}{store}")
         runs = _all_runs(other, [found.experiment_id for found in other.search_experiments()], "")
         for run in sorted(runs, key=lambda run: int(run.info.start_time)):  # parents begin before their children

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from mlflow.cli import cli
 
-from tasks.tracking.service import make_store
+from tasks.tracking.local_store import make_store
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -3,6 +3,7 @@
 import functools
 import os
 import signal
+import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,15 +12,13 @@ from typing import Any, ParamSpec, TypeVar
 from urllib.parse import unquote, urlsplit
 
 import mlflow
-from filelock import FileLock
 from mlflow.exceptions import MlflowException
-from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 from sqlalchemy.exc import SQLAlchemyError
 
-from slmsearch.artifacts.directories import staging_directory
 from slmsearch.config import PathsConfig, TrackingConfig
 from slmsearch.errors import ServiceError
 from slmsearch.foreign import cause_of, without_credentials
+from tasks.tracking.local_store import SQLITE
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -31,8 +30,6 @@ PREFIX = "slmsearch."
 """Prefix of all tags of this project."""
 KEY, STAGE, OWNER, ADAPTER_HASH, BASE_MODEL = (f"{PREFIX}{name}" for name in ("key", "stage", "owner", "adapter_hash", "base_model"))
 """Tags of runs and model versions."""
-SQLITE = "sqlite:///"
-"""Prefix of the address of a local store."""
 ENDED = f"{PREFIX}ended"
 """Tag of a run that did not finish, with the reason."""
 DELETED = f"{PREFIX}deleted"
@@ -51,7 +48,7 @@ def as_service(function: Callable[P, R]) -> Callable[P, R]:
         try:
             with _undisturbed():
                 return function(*args, **kwargs)
-        except (MlflowException, SQLAlchemyError) as error:
+        except (MlflowException, SQLAlchemyError, sqlite3.Error) as error:
             where = mlflow.get_tracking_uri()
             raise ServiceError(f"MLflow at {where}: {cause_of(error)}; check tracking.uri and paths.mlruns_dir") from error
 
@@ -103,25 +100,3 @@ def tracking_uri(paths: PathsConfig, tracking: TrackingConfig) -> str:
         )
         return plain
     return uri or f"{SQLITE}{Path(paths.mlruns_dir).resolve()}/mlflow.db"
-
-
-def make_store(uri: str) -> None:
-    """Make a local store if there is none, private to the user: its tables appear all at once.
-
-    MLflow makes them in hundreds of steps. A kill between two leaves a store that MLflow can neither use nor fix, and two processes that
-    do it at a time break each other.
-    """
-    path = Path(uri.removeprefix(SQLITE))
-    if not uri.startswith(SQLITE) or _is_made(path):
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(f"{path}.lock"), staging_directory(path.parent, path.name) as staging:
-        if not _is_made(path):
-            made = staging / path.name
-            made.touch(mode=0o600)
-            SqlAlchemyStore(f"{SQLITE}{made}", str(path.parent / "artifacts")).engine.dispose()
-            made.replace(path)
-
-
-def _is_made(path: Path) -> bool:
-    return path.is_file() and path.stat().st_size > 0

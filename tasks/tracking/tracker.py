@@ -18,6 +18,7 @@ from typing import Any
 import mlflow
 from filelock import FileLock
 from mlflow.entities import AssessmentSource, Dataset, DatasetInput, Expectation, Feedback, InputTag, Metric, Param, RunTag
+from mlflow.entities.model_registry import PromptVersion
 from mlflow.environment_variables import MLFLOW_ENABLE_ASYNC_TRACE_LOGGING
 from mlflow.exceptions import MlflowException
 from mlflow.tracing.trace_manager import InMemoryTraceManager
@@ -27,8 +28,9 @@ from slmsearch.errors import ServiceError
 from slmsearch.foreign import cause_of, encodable
 from tasks.owners import is_orphan, owner_tag
 from tasks.traces import EXPECTED, Assessment, Span
+from tasks.tracking.local_store import make_store
 from tasks.tracking.run_registry import PARENT, RunRegistry, name_run
-from tasks.tracking.service import ADAPTER_HASH, CHAMPION, ENDED, KEY, OWNER, PREFIX, STAGE, as_service, if_there, make_store, tracking_uri
+from tasks.tracking.service import ADAPTER_HASH, CHAMPION, ENDED, KEY, OWNER, PREFIX, STAGE, as_service, if_there, tracking_uri
 
 MAX_PARAM_CHARS = 6000
 MAX_TAG_CHARS = 5000
@@ -164,6 +166,23 @@ class Tracker(RunRegistry):
         """Record a data set as input of the run; a repetition changes nothing."""
         dataset = Dataset(name=name, digest=digest, source_type="local", source=json.dumps({"uri": source}), profile=profile)
         self.client.log_inputs(run_id, datasets=[DatasetInput(dataset, [InputTag("mlflow.data.context", context)])])
+
+    @as_service
+    def record_prompt(self, run_id: str, name: str, messages: Sequence[Mapping[str, str]]) -> str:
+        """Link a run to the version of a prompt that has these messages, a new one if none has; return the version."""
+        template = [{part: encodable(message[part]) for part in ("role", "content")} for message in messages]
+        with self.lock:  # two runs that begin together must not both find it new
+            version = self._find_prompt(name, template) or self.client.register_prompt(name, template)
+            self.client.link_prompt_version_to_run(run_id, version)
+        return str(version.version)
+
+    def _find_prompt(self, name: str, template: Sequence[Mapping[str, str]]) -> PromptVersion | None:
+        newest = self.client.load_prompt(f"prompts:/{name}@latest", allow_missing=True, cache_ttl_seconds=0)
+        for number in range(newest.version if newest else 0, 0, -1):  # the newest first: mostly it is the one
+            found: PromptVersion | None = self.client.load_prompt(name, version=number, allow_missing=True)
+            if found is not None and found.template == template:
+                return found
+        return None
 
     @as_service
     def record_metrics(self, run_id: str, metrics: Mapping[str, float]) -> None:

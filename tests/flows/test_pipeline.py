@@ -123,7 +123,14 @@ def test_train_and_eval_leaves_everything_where_people_and_machines_look(config:
     assert summary["warnings"] == []
     address = f"/runs/{parent.info.run_id}/artifacts/report/report.html"
     assert [address in str(a.data) for a in shown_artifacts(summary["flow_run_id"]) if a.key == "report"] == [True]
-    assert len(tracker.client.search_traces(locations=[tracker.experiment_id], run_id=runs["evaluate-after"][0].info.run_id)) == 24
+    traces = tracker.client.search_traces(locations=[tracker.experiment_id], run_id=runs["evaluate-after"][0].info.run_id)
+    assert len(traces) == 24 and all(trace.info.token_usage["output_tokens"] > 0 for trace in traces)
+
+    assert {name for name, found in runs.items() if "slmsearch.prompt_version" in found[0].data.tags} == {
+        "evaluate-before", "evaluate-after", "evaluate-control", "train",
+    }  # fmt: skip
+    prompt = tracker.client.load_prompt("slmsearch-searcher-prompt", version=1)
+    assert prompt is not None and prompt.template[-1] == {"role": "user", "content": "{{question}}"}
 
     champion = tracker.champion(config.tracking.registered_model)
     assert champion is not None

@@ -10,7 +10,7 @@ from slmsearch.episodes.episode import Episode, StopReason, ToolCall, ToolResult
 from slmsearch.episodes.reward import Reward
 from slmsearch.episodes.rows import make_row
 from slmsearch.judge import Verdict
-from tasks.traces import MAX_SPAN_CHARS, MAX_TURNS, episode_span, trace_tags
+from tasks.traces import MAX_SPAN_CHARS, MAX_TURNS, USAGE, episode_span, trace_tags
 
 QUESTION = Question("q1", "When was Mira born?", "1823", page_ids=("mira",), kind="one_hop", hops=1)
 
@@ -38,6 +38,17 @@ def test_an_episode_becomes_a_tree_of_turns_and_tool_calls() -> None:
     ]
     for turn, tool in zip(span.children, tools, strict=False):
         assert turn.start_s < tool.start_s < tool.end_s <= turn.end_s
+
+
+def test_a_turn_says_how_many_tokens_it_read_and_wrote() -> None:
+    turns = Turn("s", sampled_ids=(1, 2)), Turn("r", context_ids=(3, 4, 5), sampled_ids=(6,)), Turn("served elsewhere", answer="1823")
+    episode = replace(play(*turns), prompt_ids=(9,) * 10)
+    found = [turn.attributes.get(USAGE) for turn in episode_span(episode, row(episode)).children]
+    assert found[:2] == [
+        {"input_tokens": 10, "output_tokens": 2, "total_tokens": 12},
+        {"input_tokens": 15, "output_tokens": 1, "total_tokens": 16},
+    ]
+    assert found[2] is None, "MLflow would count zero tokens"
 
 
 def test_what_was_searched_and_read_are_documents() -> None:

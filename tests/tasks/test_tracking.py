@@ -76,6 +76,21 @@ def test_artifacts_lie_where_the_store_is_whatever_the_current_directory(tracker
     assert (store / "artifacts" / run_id / "artifacts" / "config.json").is_file()
 
 
+def test_a_text_is_one_version_of_a_prompt_however_often_it_opens_an_episode(tracker: Tracker) -> None:
+    def opening(system: str) -> list[dict[str, str]]:
+        return [{"role": "system", "content": system, "tools": "[]"}, {"role": "user", "content": "{{question}}"}]
+
+    with tracker.run("train", "key") as run_id:
+        texts = ("Search {it}.", "Read.", "Read.", "Search {it}.")
+        versions = [tracker.record_prompt(run_id, "opening-prompt", opening(text)) for text in texts]
+    assert versions == ["1", "2", "2", "1"]
+    found = tracker.client.load_prompt("opening-prompt", version=1)
+    assert found is not None
+    assert found.format(question="Who?") == [{"role": "system", "content": "Search {it}."}, {"role": "user", "content": "Who?"}]
+    linked = json.loads(tracker.client.get_run(run_id).data.tags["mlflow.linkedPrompts"])
+    assert sorted(prompt["version"] for prompt in linked) == ["1", "2"]
+
+
 def test_runs_end_as_what_happened(tracker: Tracker) -> None:
     ids = {}
     with tracker.run("good", "1") as ids["FINISHED"]:
