@@ -336,8 +336,7 @@ class TorchSampler(IdSampler):
         """Pick one token for each row; log-probabilities are under the sampled distribution (greedy: temperature 1)."""
         temperature = self._sampling.temperature
         places = list(dict.fromkeys(row.place for row in rows))
-        all_in_order = places == list(range(len(self._logits)))  # a copy takes as long as two layers
-        logits = self._logits if all_in_order else self._logits[torch.tensor(places, device=self._logits.device)]  # (P, V), no place twice
+        logits = self._logits[torch.tensor(places, device=self._logits.device)]  # (P, V), equal histories once
         at = {place: n for n, place in enumerate(places)}
         which = torch.tensor([at[row.place] for row in rows], device=logits.device)  # (B,) into `logits`
         if temperature > 0:
