@@ -53,8 +53,8 @@ class Span:
     kind: str
     """MLflow's span type."""
     inputs: Mapping[str, object]
-    outputs: Mapping[str, object] | list[dict[str, object]]
-    """A mapping; of a retriever its documents."""
+    outputs: Mapping[str, object] | list[dict[str, object]] | str
+    """A mapping; of a retriever its documents; of an episode the answer alone, which MLflow's scorers read as the response."""
     start_s: float
     end_s: float
     attributes: Mapping[str, object] = field(default_factory=dict)
@@ -72,7 +72,7 @@ def episode_span(episode: Episode, row: EpisodeRow, judge: str = "") -> Span:
         judge: name of the model that judged; empty if the verdict is that of typed match.
     """
     graded = {"reward": row.reward, "reward_parts": row.reward_parts, "stop_reason": row.stop_reason}
-    return _root_span(episode, row.question, {"gold": _cap(row.gold)}, graded, _assess(row, judge))
+    return _root_span(episode, row.question, graded, _assess(row, judge))
 
 
 def _assess(row: EpisodeRow, judge: str) -> tuple[Assessment, ...]:
@@ -85,13 +85,12 @@ def _assess(row: EpisodeRow, judge: str) -> tuple[Assessment, ...]:
 
 def served_span(episode: Episode, question: str) -> Span:
     """Render an episode of the service, whose correctness is unknown, as the root span of its trace."""
-    return _root_span(episode, question, {}, {"stop_reason": str(episode.stop_reason)})
+    return _root_span(episode, question, {"stop_reason": str(episode.stop_reason)})
 
 
 def _root_span(
     episode: Episode,
     question: str,
-    outputs: Mapping[str, object],
     attributes: Mapping[str, object],
     assessments: tuple[Assessment, ...] = (),
 ) -> Span:
@@ -101,7 +100,7 @@ def _root_span(
         name="episode",
         kind="AGENT",
         inputs={"question": _cap(question)},
-        outputs={"answer": _cap(episode.answer or ""), **outputs},
+        outputs=_cap(episode.answer or ""),
         start_s=0.0,
         end_s=episode.seconds,
         attributes={**attributes, "timing": "batch time, divided evenly among turns"},

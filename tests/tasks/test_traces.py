@@ -28,7 +28,7 @@ def test_an_episode_becomes_a_tree_of_turns_and_tool_calls() -> None:
     read = Turn("r", ToolCall("read_section", "nowhere"), None, ToolResult("no such section", False), context_ids=(3,))
     episode = play(search, read, Turn("a", answer="1823"))
     span = episode_span(episode, row(episode))
-    assert (span.kind, span.inputs, span.outputs["answer"]) == ("AGENT", {"question": QUESTION.question}, "1823")
+    assert (span.kind, span.inputs, span.outputs) == ("AGENT", {"question": QUESTION.question}, "1823")
     assert [turn.name for turn in span.children] == ["turn 1", "turn 2", "turn 3"]
     assert [(turn.start_s, turn.end_s) for turn in span.children] == [(0, 2), (2, 4), (4, 6)]
     tools = [tool for turn in span.children for tool in turn.children]
