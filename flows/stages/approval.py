@@ -65,7 +65,8 @@ def _wait(client: SyncPrefectClient, run_id: UUID, keys: Keyset, wait_s: float) 
             state = client.read_flow_run(run_id).state
             if state is not None and state.is_running():
                 own_flow_run()
-                return cast("Approval", Approval.load(keys))
+                given = cast("Approval", Approval.load(keys))
+                return given.model_copy(update={"reason": " ".join(given.reason.split()) or "no reason given"})
             if state is None or not state.is_paused():
                 raise ServiceError(f"the flow run was set to {state and state.name} while it waited for approval")
             if not is_owned:  # a label counts from the state on that it is younger than

@@ -94,7 +94,7 @@ def asking(wait_s: float) -> str:
 @pytest.mark.parametrize("approve", [True, False])
 def test_the_answer_decides(config: RunConfig, approve: bool) -> None:
     with ThreadPoolExecutor(1) as pool:
-        answered: Future[list[str]] = pool.submit(when_paused, answering(approve, "read the wrong ones"))
+        answered: Future[list[str]] = pool.submit(when_paused, answering(approve, "read the\nwrong  ones "))
         summary = train_and_eval(config.changed({"tracking.approval_s": WAIT_SECONDS}))
         shown = answered.result(WAIT_SECONDS)
     assert "comparison" in shown, "it is shown before anybody is asked"
