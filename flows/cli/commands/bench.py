@@ -96,9 +96,9 @@ def sft(session: Session, model: str, runs: int) -> None:
 
 
 @command(bench, "scaling")
-@click.option("--runs", type=click.IntRange(min=1), default=5, show_default=True, help="Measured steps of each group size and length.")
+@click.option("--runs", type=click.IntRange(min=1), default=5, show_default=True, help="Measured steps of each point.")
 def scaling(session: Session, runs: int) -> None:
-    """Time GRPO steps by group size and episode length.
+    """Time GRPO steps by episodes, their length and model size.
 
     Writes scaling.json and scaling.svg.
     """

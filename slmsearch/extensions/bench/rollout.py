@@ -15,6 +15,7 @@ kept the card. The warm-up counts there as a phase of its own.
 
 import logging
 import time
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, replace
@@ -67,6 +68,9 @@ OURS, PEER, PEER_VLLM, RECORDED = "ours", "peer", "peer with vLLM", f"build of {
 OF_CORPUS = ("corpus.pages", "corpus.limit_pages", "corpus.questions", "policy.model", *STEP)
 """Settings of the real shape that the recorded build is given; all others are those it was shipped with."""
 NO_LEARNING = 1e-12
+LAST: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_name("ratios.toml").read_text(encoding="utf-8"))
+"""Ratios that were last recorded, by shape."""
+LATELY = {"recorded": "{what}", "now": "{now:.2f}"}
 SIDES = {"shape": "{shape}", "side": "{side}", "rollout, s": "{rollout_s:,.2f}", "step, s": "{step_s:,.2f}", "episodes/min": "{rate:,.0f}"}
 RATIOS = {
     "shape": "{shape}",
@@ -181,9 +185,17 @@ def run_rollout(
     turns = [row for row in rows if "continuous" in row]
     tables = [tabulate(SIDES, sides), tabulate(RATIOS, rows)]
     tables += [tabulate(columns, found) for columns, found in ((TURNS, turns), (CARD, uses)) if found]
+    notes = [f"{card_name}; {machine}" if card_name else f"{machine}", f"medians of {runs} steps (lowest to highest)"]
     return Result(
-        values, tables, (f"{card_name}; {machine}" if card_name else f"{machine}", f"medians of {runs} steps (lowest to highest)")
+        values, tables, [*notes, *(compare_recorded(name, found) for name, found in figures.items() if name in LAST and not card_name)]
     )
+
+
+def compare_recorded(shape: str, figures: Mapping[str, object]) -> str:
+    """Write the ratios of a shape beside those that were last recorded for it, a report that nobody has to pass."""
+    last = LAST[shape]
+    rows = ({"what": f"{name} {last[name]:.2f}", "now": figures.get(name)} for name in ("episodes_ratio", "step_ratio", "today_ratio"))
+    return f"{shape}, recorded ({last['measured']}) and now: " + ", ".join(" to ".join(row) for row in tabulate(LATELY, rows).rows)
 
 
 def on_device(shape: BenchShape, device: str) -> BenchShape:
