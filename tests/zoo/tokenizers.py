@@ -6,6 +6,7 @@ Qwen2, 2.5 and 3 share one vocabulary (151,643 merged tokens and their special o
 import base64
 import hashlib
 import itertools
+import json
 import os
 from importlib.resources import files
 from pathlib import Path
@@ -23,6 +24,7 @@ ADDED = """
     <tool_response> </tool_response> <think> </think>
 """
 TEMPLATES = {"qwen2.5": "qwen2_5.jinja", "qwen3": "qwen3.jinja", "qwen3-instruct-2507": "qwen3_instruct_2507.jinja"}
+SMALL = 1280
 TINY = Path(__file__).resolve().parents[2] / "data" / "models" / "tiny-searcher"
 
 
@@ -54,6 +56,20 @@ def load_smollm2() -> Any:
 
     require(SMOLLM2)
     return AutoTokenizer.from_pretrained(_cached("smollm2", SMOLLM2, _write_smollm2).parent)
+
+
+def load_small_smollm2() -> Any:
+    """Return SmolLM2's tokenizer with the first of its words alone: the same rules, and read from a GGUF in a fraction of the time."""
+    from tokenizers import Tokenizer
+    from transformers import PreTrainedTokenizerFast
+
+    real = load_smollm2()
+    parts = json.loads(real.backend_tokenizer.to_str())
+    words = {word: number for word, number in parts["model"]["vocab"].items() if number < SMALL}
+    merges = [pair for pair in parts["model"]["merges"] if "".join(pair) in words]
+    parts["model"] |= {"vocab": words, "merges": merges}
+    special = {name: getattr(real, name) for name in ("eos_token", "bos_token", "pad_token", "unk_token")}
+    return PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_str(json.dumps(parts)), chat_template=real.chat_template, **special)
 
 
 def _write_smollm2(folder: Path) -> None:
