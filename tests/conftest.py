@@ -67,6 +67,7 @@ os.environ.update(
 
 
 LONG = {
+    "bundle": "five minutes",
     "clients": "three minutes",
     "docker": "ten minutes",
     "kill": "half an hour",

@@ -50,6 +50,8 @@ class SmallWorld:
     config: RunConfig
     """What the flags say."""
     indexed: IndexedCorpus
+    forked: bool = False
+    """Whether children may be forks of a process that has loaded torch; not where a test looks at processes."""
 
     @property
     def questions(self) -> list[Question]:
@@ -57,8 +59,9 @@ class SmallWorld:
         return [question for split in self.indexed.questions.values() for question in split if question.kind == "one_hop"]
 
     def environment(self, token: str = "") -> dict[str, str]:
-        """That of a child, which is no fork here."""
-        kept = {name: value for name, value in os.environ.items() if name not in ("TESTS_FORK_SERVER", "SLMSEARCH_API_TOKEN")}
+        """That of a child."""
+        dropped = ("SLMSEARCH_API_TOKEN", *(() if self.forked else ("TESTS_FORK_SERVER",)))
+        kept = {name: value for name, value in os.environ.items() if name not in dropped}
         return {**kept, **({"SLMSEARCH_API_TOKEN": token} if token else {})}
 
     def command(self, *words: str) -> list[str]:
@@ -69,7 +72,7 @@ class SmallWorld:
 
 
 @contextmanager
-def small_world(home: Path, **changes: object) -> Iterator[SmallWorld]:
+def small_world(home: Path, forked: bool = False, **changes: object) -> Iterator[SmallWorld]:
     """Make one under a folder; names of other settings have `__` for the dot."""
     with listening(Embeddings) as address:
         settings = {
@@ -85,4 +88,4 @@ def small_world(home: Path, **changes: object) -> Iterator[SmallWorld]:
         }
         flags = [f"--{name}={value}" for name, value in settings.items()]
         config = load_config(overrides=flags, environment={})
-        yield SmallWorld(flags, config, open_indexed_corpus(config))
+        yield SmallWorld(flags, config, open_indexed_corpus(config), forked)

@@ -26,7 +26,7 @@ TIMEOUT_S = 900
 MAX_MB = 60
 NODE = Path(__file__).with_name("gpu-node.txt")
 """A GPU node: Python 3.12, an older torch and transformers, a newer numpy, neither PEFT nor datasets."""
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(3 * TIMEOUT_S)]
+pytestmark = [pytest.mark.bundle, pytest.mark.timeout(3 * TIMEOUT_S)]
 SMALL = {
     "policy.device": "cpu",
     "policy.dtype": "float32",

@@ -35,7 +35,7 @@ def learn(world: SmallWorld, folder: Path, *more: str) -> dict[str, Any]:
 def test_a_folder_is_learnt_and_again_when_a_file_changed(tmp_path: Path) -> None:
     folder = tmp_path / "notes"
     folder.mkdir()
-    with small_world(tmp_path, **SMALL) as world:
+    with small_world(tmp_path, forked=True, **SMALL) as world:
         for page in world.indexed.toolbox.library.pages():
             (folder / f"{page.id}.md").write_text(page.content)
         first = learn(world, folder, "--budget", "0", "--sft.steps", "4", "--train.steps", "2")

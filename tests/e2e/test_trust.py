@@ -47,7 +47,7 @@ class ByHeart(BaseHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SmallWorld]:
-    with small_world(tmp_path_factory.mktemp("trust")) as made:
+    with small_world(tmp_path_factory.mktemp("trust"), forked=True) as made:
         yield made
 
 
