@@ -20,6 +20,7 @@ from filelock import FileLock, Timeout
 
 from slmsearch.artifacts.files import read_json, replace_json
 from slmsearch.errors import ServiceError, SlmSearchError
+from slmsearch.serving.api.caller import NOBODY, Caller
 from slmsearch.serving.api.feedback import Feedback, FeedbackLog
 from slmsearch.serving.api.playing import Answer
 from tasks.traces import CORRECT, EXPECTED, Assessment, Span, served_span
@@ -51,20 +52,21 @@ class ServedTraces:
     def __init__(self, open_store: Callable[[], Tracker], frac: float, feedback: FeedbackLog | None = None) -> None:
         """Start recording a share of the answers, and the feedback of a log from now on; the thread opens the store."""
         self._open_store, self._frac = open_store, frac
-        self._waiting: queue.Queue[tuple[str, Answer] | None] = queue.Queue(MAX_WAITING)
+        self._waiting: queue.Queue[Told | None] = queue.Queue(MAX_WAITING)
         self._feedback = TracedFeedback(open_store, feedback) if feedback is not None else None
         self._chance = random.Random()
         self._thread = threading.Thread(target=self._write, name="traces", daemon=True)
         self._thread.start()
 
-    def offer(self, question: str, answer: Answer) -> None:
+    def offer(self, question: str, answer: Answer, caller: Caller = NOBODY) -> None:
         """Queue an answer if it is in the sample; return at once."""
+        told = _render(question, answer, caller)
         if self._feedback is not None:
-            self._feedback.remember(question, answer)
+            self._feedback.remember(answer.episode.question_id, told)
         if self._chance.random() >= self._frac:
             return
         try:
-            self._waiting.put_nowait((question, answer))
+            self._waiting.put_nowait(told)
         except queue.Full:
             log.warning("a trace was not recorded: %d wait to be written", MAX_WAITING)
 
@@ -89,9 +91,9 @@ class ServedTraces:
             if self._feedback is not None:
                 self._try(self._feedback.write)
 
-    def _record(self, question: str, answer: Answer) -> None:
-        if self._feedback is None or answer.episode.question_id not in self._feedback.traced:
-            self._open_store().record_trace(*_render(question, answer))
+    def _record(self, root: Span, tags: Mapping[str, str]) -> None:
+        if self._feedback is None or tags["question_id"] not in self._feedback.traced:
+            self._open_store().record_trace(root, tags)
 
     def _try(self, action: Callable[[], object]) -> None:
         """Call the store; errors are logged and do not end the service."""
@@ -124,11 +126,10 @@ class TracedFeedback:
                 replace_json(self._file, {"place": feedback.size, "id": None})
         feedback.on_append = self._given.set
 
-    def remember(self, question: str, answer: Answer) -> None:
-        """Keep an episode until feedback comes; from any thread."""
-        told = _render(question, answer)
+    def remember(self, name: str, told: Told) -> None:
+        """Keep an episode by the id of its question until feedback comes; from any thread."""
         with self._lock:
-            self._latest[answer.episode.question_id] = told
+            self._latest[name] = told
             while len(self._latest) > REMEMBERED:
                 self._latest.popitem(last=False)
 
@@ -190,7 +191,7 @@ class TracedFeedback:
             log.warning("traces: feedback %s stays in %s alone: MLflow does not keep its trace", given.id, self._log.path)
 
 
-def _render(question: str, answer: Answer) -> Told:
+def _render(question: str, answer: Answer, caller: Caller) -> Told:
     played = {"stop_reason": str(answer.episode.stop_reason), "question_id": answer.episode.question_id}
     tags = {"source": "service", **played, "model_version": answer.version, "index_key": answer.index_key}
-    return served_span(answer.episode, question), tags
+    return served_span(answer.episode, question, caller), tags

@@ -7,7 +7,7 @@ among the turns; the attribute `timing` says so. Texts are capped: large traces 
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Literal
 
@@ -15,6 +15,7 @@ from slmsearch.environments.searcher.tools import READ, SEARCH
 from slmsearch.episodes.episode import Episode, ToolResult, Turn
 from slmsearch.episodes.rows import EpisodeRow
 from slmsearch.foreign import encodable
+from slmsearch.serving.api.caller import NOBODY, Caller
 
 MAX_SPAN_CHARS = 4000
 MAX_TURNS = 40
@@ -61,6 +62,8 @@ class Span:
     children: tuple["Span", ...] = ()
     assessments: tuple[Assessment, ...] = ()
     """Gold answer, verdicts and feedback of the episode, at the root."""
+    caller: Caller = NOBODY
+    """User, session and span of the client that asked, at the root."""
 
 
 def episode_span(episode: Episode, row: EpisodeRow, judge: str = "") -> Span:
@@ -83,9 +86,9 @@ def _assess(row: EpisodeRow, judge: str) -> tuple[Assessment, ...]:
     return expected, correct, Assessment("exact_match", bool(row.exact_match), "exact match"), Assessment("f1", row.f1, "token F1")
 
 
-def served_span(episode: Episode, question: str) -> Span:
+def served_span(episode: Episode, question: str, caller: Caller = NOBODY) -> Span:
     """Render an episode of the service, whose correctness is unknown, as the root span of its trace."""
-    return _root_span(episode, question, {"stop_reason": str(episode.stop_reason)})
+    return replace(_root_span(episode, question, {"stop_reason": str(episode.stop_reason)}), caller=caller)
 
 
 def _root_span(

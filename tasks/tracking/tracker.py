@@ -17,10 +17,11 @@ from typing import Any
 
 import mlflow
 from filelock import FileLock
-from mlflow.entities import AssessmentSource, Dataset, DatasetInput, Expectation, Feedback, InputTag, Metric, Param, RunTag
+from mlflow.entities import AssessmentSource, Dataset, DatasetInput, Expectation, Feedback, InputTag, Link, Metric, Param, RunTag
 from mlflow.entities.model_registry import PromptVersion
 from mlflow.environment_variables import MLFLOW_ENABLE_ASYNC_TRACE_LOGGING
 from mlflow.exceptions import MlflowException
+from mlflow.tracing.constant import TraceMetadataKey
 from mlflow.tracing.trace_manager import InMemoryTraceManager
 
 from slmsearch.config import PathsConfig, TrackingConfig
@@ -36,6 +37,7 @@ MAX_PARAM_CHARS = 6000
 MAX_TAG_CHARS = 5000
 PARAMS_PER_BATCH = 100
 METRICS_PER_BATCH = 1000
+MAX_CALLER_CHARS = 250
 TRACES_PER_LINK = 100
 TRACE_IDENTITY = ("question_id", "step", "sample")
 """Tags that tell the traces of one evaluation or training apart; those of an evaluation have the first."""
@@ -256,15 +258,19 @@ class Tracker(RunRegistry):
 
     def _write_span(self, span: Span, started: float, parent: Any = None, tags: dict[str, str] | None = None) -> str:
         """Write a span and its children; without a parent it is the root of a new trace with these tags. Return the trace's id."""
-        begin: Any = partial(self.client.start_trace, tags=tags, experiment_id=self.experiment_id)
+        links = [Link(*span.caller.parent)] if span.caller.parent else None
+        begin: Any = partial(self.client.start_trace, tags=tags, experiment_id=self.experiment_id, links=links)
         if parent:
             begin = partial(self.client.start_span, trace_id=parent.trace_id, parent_id=parent.span_id)
+        who = {TraceMetadataKey.TRACE_USER: span.caller.user, TraceMetadataKey.TRACE_SESSION: span.caller.session}
+        known = {name: encodable(value)[:MAX_CALLER_CHARS] for name, value in who.items() if value}
         start_ns, end_ns = (int((started + at) * 1e9) for at in (span.start_s, span.end_s))
         live = begin(span.name, span_type=span.kind, inputs=span.inputs, attributes=span.attributes, start_time_ns=start_ns)
-        if span.assessments:  # go out with the trace, in the same write
+        if span.assessments or known:  # go out with the trace, in the same write
             with InMemoryTraceManager.get_instance().get_trace(live.trace_id) as trace:
                 if trace is not None:  # MLflow records only some, or none
                     trace.info.assessments.extend(map(_to_mlflow, span.assessments))
+                    trace.info.trace_metadata.update(known)
         for child in span.children:
             self._write_span(child, started, live)
         self.client.end_span(live.trace_id, live.span_id, outputs=span.outputs, end_time_ns=end_ns)

@@ -75,12 +75,12 @@ def make_app(service: SearcherService, token: str | None, feedback: FeedbackLog 
     async def chat(http: HttpRequest) -> Response:
         """Answer the last message of the user."""
         try:
-            request = parse_request(await read_body(http))
+            request = parse_request(await read_body(http), http.headers.get("traceparent", ""))
         except ApiError as error:
             service.metrics.requests.labels(error.code).inc()
             raise
         name = uuid.uuid4().hex
-        events = service.ask(request.question, name)
+        events = service.ask(request.question, name, request.caller)
         reply = AskedReply(f"chatcmpl-{name}", int(time.time()), request.json_answers)
         try:
             if not request.stream:

@@ -14,12 +14,13 @@ from slmsearch.episodes.episode import StopReason
 from slmsearch.errors import ServiceError, SlmSearchError
 from slmsearch.processes.call import Child
 from slmsearch.serving.api import playing
+from slmsearch.serving.api.caller import Caller
 from slmsearch.serving.api.metrics import ServiceMetrics
 from slmsearch.serving.api.playing import Answer, PlayedStep, ServedPolicy
 from slmsearch.serving.api.waiting import RETRY_S, AskedQuestion, WaitingQuestions
 
-OnAnswer = Callable[[str, Answer], None]
-"""Callback with question and answer; it runs in the thread that plays and must return at once."""
+OnAnswer = Callable[[str, Answer, Caller], None]
+"""Callback with question, answer and who asked; it runs in the thread that plays and must return at once."""
 Admit = Callable[[Child], None]
 """Callback with the child of a loaded policy, before its first batch; it raises if the policy may not play."""
 LOOK_SECONDS = 0.25
@@ -216,7 +217,7 @@ class Player(threading.Thread):
                 return
             asked[name].tell(answer)
             if self._on_answer is not None:
-                self._on_answer(asked[name].text, answer)
+                self._on_answer(asked[name].text, answer, asked[name].caller)
 
         again: list[AskedQuestion] = []
         if asked:

@@ -17,6 +17,7 @@ from slmsearch.environments.searcher.answer_sources import AnswerSource, is_supp
 from slmsearch.episodes.episode import Episode, StopReason
 from slmsearch.evaluate.confidence import LEVEL
 from slmsearch.foreign import encodable
+from slmsearch.serving.api.caller import NOBODY, Caller, read_parent
 from slmsearch.serving.api.feedback import Verdict
 from slmsearch.serving.api.playing import Answer, PlayedStep
 from slmsearch.serving.api.response_format import JsonAnswers
@@ -110,6 +111,10 @@ class ResponseFormat(_Read):
         return self
 
 
+def _strip(text: str | None) -> str | None:
+    return (text or "").strip() or None
+
+
 class ChatRequest(_Read):
     """The body of `POST /v1/chat/completions`."""
 
@@ -123,10 +128,9 @@ class ChatRequest(_Read):
     tool_choice: Any = None
     functions: list[Any] | None = None
     function_call: Any = None
-
-
-def _strip(text: str | None) -> str | None:
-    return (text or "").strip() or None
+    user: Annotated[str | None, Field(max_length=MAX_ID_CHARS), AfterValidator(_strip)] = None
+    safety_identifier: Annotated[str | None, Field(max_length=MAX_ID_CHARS), AfterValidator(_strip)] = None
+    metadata: dict[str, Any] | None = None
 
 
 class FeedbackRequest(_Read):
@@ -161,10 +165,11 @@ class AskedRequest:
     include_usage: bool
     json_answers: JsonAnswers | None = None
     """Writer of JSON answers; None writes text."""
+    caller: Caller = NOBODY
 
 
-def parse_request(body: bytes) -> AskedRequest:
-    """Parse the body of a request.
+def parse_request(body: bytes, traceparent: str = "") -> AskedRequest:
+    """Parse the body of a request, and the header `traceparent`; one that is malformed is ignored, as W3C Trace Context asks.
 
     Raises:
         ApiError: it is malformed, or requests a feature that this service does not have.
@@ -177,7 +182,13 @@ def parse_request(body: bytes) -> AskedRequest:
             told = f'the searcher has its own tools and calls no others; leave them out, set {choice} to "none", or set response_format'
             raise ApiError(400, "unsupported_parameter", f"{name}: {told}", name)
     options, formatted = read.stream_options, _read_format(read.response_format)
-    return AskedRequest(find_question(read.messages), bool(read.stream), bool(options and options.include_usage), formatted)
+    session = (read.metadata or {}).get("session_id")
+    caller = Caller(
+        read.safety_identifier or read.user,
+        session.strip()[:MAX_ID_CHARS] or None if isinstance(session, str) else None,
+        read_parent(traceparent),
+    )
+    return AskedRequest(find_question(read.messages), bool(read.stream), bool(options and options.include_usage), formatted, caller)
 
 
 def _read_format(asked: ResponseFormat | None) -> JsonAnswers | None:

@@ -13,6 +13,7 @@ from slmsearch.config import ServiceConfig
 from slmsearch.episodes.episode import ToolCall
 from slmsearch.errors import ServiceError, SlmSearchError
 from slmsearch.processes.call import Child
+from slmsearch.serving.api.caller import NOBODY, Caller
 from slmsearch.serving.api.metrics import ABANDONED, SERVED_CALL, ServiceMetrics
 from slmsearch.serving.api.player import Admit, HeldBackError, OnAnswer, Player
 from slmsearch.serving.api.playing import Answer, PlayedStep, ServedCall, ServedPolicy
@@ -119,17 +120,18 @@ class SearcherService:
         """Return the version of the policy that plays."""
         return self.player.served.version
 
-    async def ask(self, text: str, name: str | None = None) -> AsyncGenerator[PlayedStep | Answer, None]:
+    async def ask(self, text: str, name: str | None = None, caller: Caller = NOBODY) -> AsyncGenerator[PlayedStep | Answer, None]:
         """Ask a question; yield its steps as they come, and last the answer.
 
         Args:
             text: of the question.
             name: id of the question in its trace; None makes one.
+            caller: who asks, for the trace.
 
         Raises:
             ApiError: the question was not answered.
         """
-        async with aclosing(self._events(text, name=name)) as events:
+        async with aclosing(self._events(text, name=name, caller=caller)) as events:
             async for event in events:
                 assert not isinstance(event, ServedCall)
                 yield event
@@ -146,10 +148,10 @@ class SearcherService:
         return event
 
     async def _events(
-        self, text: str, call: ToolCall | None = None, name: str | None = None
+        self, text: str, call: ToolCall | None = None, name: str | None = None, caller: Caller = NOBODY
     ) -> AsyncGenerator[PlayedStep | Answer | ServedCall, None]:
         started = time.monotonic()
-        asked = AskedQuestion(text, started + self.settings.deadline_s, call, name or uuid.uuid4().hex)
+        asked = AskedQuestion(text, started + self.settings.deadline_s, call, name or uuid.uuid4().hex, caller)
         outcome = ABANDONED
         try:
             self._accept(asked)

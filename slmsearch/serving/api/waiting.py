@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from slmsearch.episodes.episode import ToolCall
 from slmsearch.errors import SlmSearchError
+from slmsearch.serving.api.caller import NOBODY, Caller
 from slmsearch.serving.api.playing import Answer, PlayedStep, ServedCall
 from slmsearch.serving.api.protocol import ApiError
 
@@ -30,6 +31,7 @@ class AskedQuestion:
     call: ToolCall | None = None
     """Name of the tool; None for a question."""
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    caller: Caller = NOBODY
     abandoned: bool = False
     """True if no client waits for the answer any more."""
     _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)

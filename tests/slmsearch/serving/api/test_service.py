@@ -20,6 +20,7 @@ from slmsearch.errors import ModelError, ServiceError, SlmSearchError
 from slmsearch.serving.api import player, playing
 from slmsearch.serving.api import searcher_service as service
 from slmsearch.serving.api.app import make_app
+from slmsearch.serving.api.caller import Caller
 from slmsearch.serving.api.playing import Answer, ServedPolicy
 from slmsearch.serving.api.searcher_service import SearcherService
 from tests.slmsearch.serving.api.fakes import NOT_THERE, WAIT_SECONDS, Control, NameIndex, corpus_of, served, settings, use_fakes
@@ -86,9 +87,10 @@ def counted(asked: SearcherService, name: str, **labels: str) -> float:
 
 
 def test_an_answer_has_its_steps_and_sources(make: Make) -> None:
-    told: queue.Queue[tuple[str, Answer]] = queue.Queue()
-    asked = make(on_answer=lambda text, answer: told.put((text, answer)))
-    reply = run(Client(asked).ask("When was Brixa founded?", model="anything")).json()
+    told: queue.Queue[tuple[str, Answer, Caller]] = queue.Queue()
+    asked = make(on_answer=lambda *given: told.put(given))
+    said = {"user": " ada ", "metadata": {"session_id": "s1", "other": 2}}
+    reply = run(Client(asked).ask("When was Brixa founded?", model="anything", **said)).json()
     (choice,) = reply["choices"]
     assert (choice["message"]["content"], choice["finish_reason"], reply["model"]) == ("1501", "stop", "searcher")
     own = reply["slmsearch"]
@@ -112,8 +114,9 @@ def test_an_answer_has_its_steps_and_sources(make: Make) -> None:
     assert own["supported"] is True
     assert (own["answer"], own["stop_reason"], own["version"], own["index_key"]) == ("1501", "answered", "tiny/1", "index-1")
     assert reply["usage"]["completion_tokens"] > 0
-    text, answer = told.get(timeout=WAIT_SECONDS)  # told after the client
+    text, answer, caller = told.get(timeout=WAIT_SECONDS)  # told after the client
     assert (text, answer.episode.answer) == ("When was Brixa founded?", "1501") and told.empty()
+    assert caller == Caller("ada", "s1")
     assert counted(asked, "requests_total", outcome="answered") == 1 and counted(asked, "answer_seconds_count") == 1
 
 

@@ -1,0 +1,27 @@
+"""Who asked a question, for its trace."""
+
+import re
+from dataclasses import dataclass
+
+_PARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-[0-9a-f]{2}(?:-.*)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asked, as far as the client says so."""
+
+    user: str | None = None
+    session: str | None = None
+    """Id of the conversation."""
+    parent: tuple[str, str] | None = None
+    """Trace and span of the client (W3C Trace Context), in hexadecimal."""
+
+
+NOBODY = Caller()
+"""Caller of whom nothing is said."""
+
+
+def read_parent(header: str) -> tuple[str, str] | None:
+    """Return trace and span of a header `traceparent`; None for a malformed one, which W3C Trace Context says to ignore."""
+    found = _PARENT.fullmatch(header.strip())
+    return (found[1], found[2]) if found else None

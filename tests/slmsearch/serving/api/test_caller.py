@@ -1,0 +1,38 @@
+"""Who asked: the header of W3C Trace Context, as it is and as it must not be."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slmsearch.serving.api.caller import NOBODY, Caller, read_parent
+from slmsearch.serving.api.protocol import ApiError, parse_request
+
+TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+ASKED = b'{"messages": [{"role": "user", "content": "Who?"}]%s}'
+
+
+@pytest.mark.parametrize("header", [f"00-{TRACE}-{SPAN}-01", f" 00-{TRACE}-{SPAN}-00 ", f"cc-{TRACE}-{SPAN}-01-more"])
+def test_trace_and_span_are_read(header):
+    assert read_parent(header) == (TRACE, SPAN)
+    assert parse_request(ASKED % b"", header).caller == Caller(parent=(TRACE, SPAN))
+
+
+@pytest.mark.parametrize(
+    "header", ["", f"ff-{TRACE}-{SPAN}-01", f"00-{'0' * 32}-{SPAN}-01", f"00-{TRACE}-{'0' * 16}-01", f"00-{TRACE.upper()}-{SPAN}-01"]
+)
+def test_a_malformed_header_is_ignored(header):
+    assert parse_request(ASKED % b"", header).caller == NOBODY
+
+
+@given(st.text())
+def test_any_header_is_read_or_ignored(header):
+    found = read_parent(header)
+    assert found is None or (len(found[0]), len(found[1])) == (32, 16)
+
+
+def test_who_asked_is_what_the_client_says():
+    said = ASKED % b', "user": "ada", "safety_identifier": "hash", "metadata": {"session_id": " s1 "}'
+    assert parse_request(said).caller == Caller("hash", "s1")
+    assert parse_request(ASKED % b', "user": " ", "metadata": {"session_id": 5}').caller == NOBODY
+    with pytest.raises(ApiError, match="user: Input should be a valid string"):
+        parse_request(ASKED % b', "user": 5')
