@@ -2,6 +2,7 @@ import { get, post, readChunks, splitAt, visible } from "./reply.js";
 
 const KEY = "slmsearch.asked";
 const MOST = 50;
+const SESSION = `page-${Date.now().toString(36)}-${Math.random().toString(36).slice(2)}`; // of this page, until it is closed or loaded anew
 const CALLS = {
   search_pages: "Searched for",
   view_sections: "Looked at the sections of",
@@ -152,7 +153,8 @@ async function ask(question) {
   show("stop", true);
   tell("Searching");
   try {
-    const body = { model: "searcher", stream: true, messages: [{ role: "user", content: question }] };
+    const messages = [{ role: "user", content: question }];
+    const body = { model: "searcher", stream: true, messages, metadata: { session_id: SESSION } };
     for await (const chunk of readChunks(await post("v1/chat/completions", body, control.signal))) {
       if (chunk.error) throw new Error(chunk.error.message);
       entry.completion = chunk.id;
