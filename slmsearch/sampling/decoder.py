@@ -30,6 +30,8 @@ WARM_UP = 2
 """Steps run before one is captured: in the first steps libraries choose their kernels and allocate their memory."""
 KEPT_FRAC = 0.1
 """Largest share of a card's memory that cache and graphs may keep after rows are closed; beyond it an update may need the memory."""
+KEPT_BYTES = 256e6
+"""The same on a CPU."""
 VALUES_OF_A_SUM = 256
 """Probabilities in one block of a sum: a running sum over a whole vocabulary in float32 would lose the small ones."""
 
@@ -84,10 +86,11 @@ class Decoder:
         return self.cache
 
     def close(self) -> None:
-        """Drop the decoded tokens; free the memory if it is more than `KEPT_FRAC` of a card's."""
+        """Drop the decoded tokens; free the memory if it is more than `KEPT_FRAC` of a card's, or than `KEPT_BYTES` on a CPU."""
         self.cache.restart(0)
         device = self.cache.device
-        if device.type != "cuda" or self.cache.nbytes > KEPT_FRAC * torch.cuda.get_device_properties(device).total_memory:
+        on_card = device.type == "cuda"
+        if self.cache.nbytes > (KEPT_FRAC * torch.cuda.get_device_properties(device).total_memory if on_card else KEPT_BYTES):
             self.cache, self._size, self._addresses = LineCache(device, 0, fixed=True), 0, ()
             self._graphs.clear()
 

@@ -78,13 +78,15 @@ class TorchSampler(IdSampler):
             tokenizer: of the model.
             tool_role: role of tool results.
             renderer: of the same tokenizer and role; None makes one.
-            decoder: one that has served the same model, with its graphs; None makes one. Used on a CUDA device only.
+            decoder: one that has served the same model, with its graphs and, for a small model, its cache; None makes one.
         """
         super().__init__(tokenizer, tool_role, renderer)
         self.model = model
         self._decoder = (decoder or Decoder()) if decodes_together(model) else None
         self._fed = (FED_TOGETHER, PASS_COST) if self._decoder is None else (FED_TO_A_CARD, PASS_COST_ON_A_CARD)
         self.is_small = model.device.type == "cpu" and sum(weight.numel() for weight in model.parameters()) <= ONE_THREAD_UP_TO
+        self._keeper = (decoder or Decoder()) if self.is_small else None
+        """Holder of a small model's cache from batch to batch: new memory took an eighth of a rollout of the demo."""
         self.samples_beside = self.model.device.type == "cuda"
         self._completing: frozenset[int] = frozenset()
         """Ids that can complete a stop text."""
@@ -107,7 +109,8 @@ class TorchSampler(IdSampler):
         if self._decoder is not None:
             self._cache = self._decoder.open(self.model, self.renderer.end_ids, len(ids))
         else:
-            self._cache = LineCache(self.model.device, len(ids))
+            self._cache = LineCache(self.model.device, 0) if self._keeper is None else self._keeper.cache
+            self._cache.restart(len(ids))
         self._cache.add(len(line_of))
         self._rows = {
             row: _Row(list(prompt), line_of[prompt], np.random.default_rng([sampling.seed, sampling.first_row + row]))
@@ -173,8 +176,8 @@ class TorchSampler(IdSampler):
 
     def close(self) -> None:
         """See `Sampler.close`."""
-        if self._decoder is not None:
-            self._decoder.close()
+        for keeper in filter(None, (self._decoder, self._keeper)):
+            keeper.close()
         self._cache = LineCache(self.model.device, 0)
         self._opened = torch.empty(0)
         self._logits = torch.empty(0)

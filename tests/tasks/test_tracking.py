@@ -286,6 +286,7 @@ def test_a_trace_names_who_asked_and_links_to_the_span_of_the_client(tracker: Tr
     caller = Caller("ada \ud800", "s" * 300, ("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"))
     tracker.record_trace(Span("episode", "AGENT", {}, "", 0.0, 1.0, caller=caller), {"question_id": "a1"})
     tracker.record_trace(Span("episode", "AGENT", {}, "", 0.0, 1.0), {"question_id": "a2"})
+    mlflow.flush_trace_async_logging()
     found = {trace.info.tags["question_id"]: trace for trace in tracker.client.search_traces(locations=[tracker.experiment_id])}
     metadata = found["a1"].info.trace_metadata
     assert metadata["mlflow.trace.user"].startswith("ada ") and metadata["mlflow.trace.session"] == "s" * 250
