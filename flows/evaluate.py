@@ -13,7 +13,11 @@ from tasks.evaluate import Evaluated
 
 @flow(name="evaluate", persist_result=True, result_serializer="json")
 def evaluate(config: RunConfig = DEFAULTS) -> dict[str, object]:
-    """Evaluate one policy: `evaluate.policy`, or the champion, or the configured policy before the first promotion."""
+    """Evaluate one policy: `evaluate.policy`, or the champion, or the configured policy before the first promotion.
+
+    Args:
+        config: settings that differ from the defaults, by section; docs/configuration.md explains each.
+    """
     with open_pipeline("evaluate", config) as run:
         spec, _ = choose_policy(run.config, run.config.evaluate.policy)
         if spec.policy:

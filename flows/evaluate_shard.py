@@ -12,5 +12,10 @@ DEFAULTS = RunConfig()
 
 @flow(name="evaluate-shard", flow_run_name="shard-{request.shard.name}", persist_result=True, result_serializer="json")
 def evaluate_shard(request: ShardRequest, config: RunConfig = DEFAULTS) -> dict[str, object]:
-    """Play a shard, or find its stored rows; return its number of questions and where it was played."""
+    """Play a shard, or find its stored rows; return its number of questions and where it was played.
+
+    Args:
+        request: shard, as the evaluation that starts it writes it.
+        config: settings of that evaluation.
+    """
     return play_shard(request, settle(config, ("nightly.",)))

@@ -39,7 +39,11 @@ ASKED_ALONE = 8
 
 @flow(name="learn", persist_result=True, result_serializer="json")
 def learn(config: RunConfig = DEFAULTS) -> dict[str, object]:
-    """Make questions about the configured pages, train a searcher on them from the champion or the first policy, promote or hold."""
+    """Make questions about the configured pages, train a searcher on them from the champion or the first policy, promote or hold.
+
+    Args:
+        config: settings that differ from the defaults, by section; docs/configuration.md explains each.
+    """
     began = time.monotonic()
     folder = learnt_dir(config.paths, config.corpus.pages)
     mine = config.corpus.questions == str(folder / QUESTIONS)  # as its settings say, which are for the other commands

@@ -43,6 +43,9 @@ def nightly(config: RunConfig = DEFAULTS) -> Any:
     """Evaluate the champion as every night does, and report what changed if it got worse.
 
     The flow run of a night that regressed is completed; its state is named `Regressed`.
+
+    Args:
+        config: settings that differ from the defaults, by section; docs/configuration.md explains each.
     """
     with open_pipeline("nightly", config) as run:
         spec, champion = choose_policy(run.config, run.config.evaluate.policy)

@@ -22,7 +22,11 @@ if TYPE_CHECKING:
 
 @flow(name="reconcile", persist_result=True, result_serializer="json")
 def reconcile(config: RunConfig = DEFAULTS) -> dict[str, object]:
-    """End what shows as running and is not, in Prefect and in MLflow, and report it."""
+    """End what shows as running and is not, in Prefect and in MLflow, and report it.
+
+    Args:
+        config: settings that differ from the defaults, by section; docs/configuration.md explains each.
+    """
     config = settle(config, ALL_BUT_TRACKING)
     own_flow_run()
     fixed = reconcile_here(config.paths, config.tracking)

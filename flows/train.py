@@ -40,21 +40,33 @@ SHOTS = 2
 
 @flow(name="train-and-eval", persist_result=True, result_serializer="json")
 def train_and_eval(config: RunConfig = DEFAULTS) -> dict[str, object]:
-    """Train a model with GRPO; report, with statistics, whether it improved and whether it is promoted."""
+    """Train a model with GRPO; report, with statistics, whether it improved and whether it is promoted.
+
+    Args:
+        config: settings that differ from the defaults, by section; docs/configuration.md explains each.
+    """
     with open_pipeline("train-and-eval", config, trains=True) as run:
         return train_in(run)
 
 
 @flow(name="train-planner", persist_result=True, result_serializer="json")
 def train_planner(config: RunConfig = DEFAULTS) -> dict[str, object]:
-    """Train a planner for a frozen worker: `train-and-eval` with the planner as its environment."""
+    """Train a planner for a frozen worker: `train-and-eval` with the planner as its environment.
+
+    Args:
+        config: settings that differ from the defaults, by section; docs/configuration.md explains each.
+    """
     with open_pipeline("train-planner", config.model_copy(update={"environment": "planner"}), trains=True) as run:
         return train_in(run)
 
 
 @flow(name="train", persist_result=True, result_serializer="json")
 def train(config: RunConfig = DEFAULTS) -> dict[str, object]:
-    """Train an adapter with GRPO, or resume a killed run, and register it."""
+    """Train an adapter with GRPO, or resume a killed run, and register it.
+
+    Args:
+        config: settings that differ from the defaults, by section; docs/configuration.md explains each.
+    """
     with open_pipeline("train", config, trains=True) as run:
         data = prepare_data(run)
         return {**train_adapter(start_from_examples(run, data), data), **run.ids}

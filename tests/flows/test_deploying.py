@@ -24,6 +24,16 @@ def test_a_deployment_is_what_the_file_says() -> None:
     assert (schedule.schedule.cron, schedule.schedule.timezone, schedule.slug) == ("30 3 * * *", "Etc/UTC", "nightly")
 
 
+def test_every_deployment_says_what_it_does_and_what_its_parameters_mean() -> None:
+    for found in read_prefect_file(ROOT / PREFECT_FILE).deployments:
+        made = _as_deployment(found, ROOT, {})
+        assert made.description and {"slmsearch"} < set(made.tags), found.name
+        schema = made._parameter_openapi_schema.model_dump()
+        assert all(parameter.get("description") for parameter in schema["properties"].values()), found.name
+        fields = schema["definitions"]["TrainConfig"]["properties"]
+        assert "different questions" in fields["questions_per_step"]["description"]
+
+
 @pytest.mark.parametrize(
     ("change", "told"),
     [
