@@ -29,8 +29,7 @@ class LoraSection(ConfigSection):
 
 
 class VllmConfig(ConfigSection):
-    """vLLM as the sampler of training (extra `gpu`). vLLM receives an adapter as an adapter; if all weights learn, TRL copies all
-    weights."""
+    """vLLM as the sampler of training (extra `gpu`). An adapter goes to it as an adapter; if all weights learn, TRL copies all."""
 
     mode: Literal["off", "colocate", "server"] = "off"
     """Place of the engine. `colocate`: in the training process, asleep during updates. `server`: `vllm serve` on another device of this
@@ -44,8 +43,7 @@ class VllmConfig(ConfigSection):
 
 
 class MonitorConfig(ConfigSection):
-    """Collapse monitor: it compares the latest steps with earlier ones and restores the best weights. Its limits follow from the noise of
-    the run."""
+    """Collapse monitor: compares the latest steps with earlier ones and restores the best weights; limits follow from the run's noise."""
 
     held_out: int = Field(default=128, ge=0)
     """Questions of the validation split that score the weights: at the start, at every checkpoint, at the end, and when the reward seems to
@@ -163,8 +161,7 @@ class SftConfig(ConfigSection):
     steps: int = Field(default=8000, ge=1)
     """Number of optimiser updates."""
     context_weight: float = Field(default=0.3, ge=0)
-    """Loss weight of questions and tool results; the model's own tokens have weight 1. Predicting them too teaches a small model to copy
-    sooner."""
+    """Loss weight of questions and tool results; the model's own tokens have weight 1. Predicting them teaches small models to copy."""
     batch_size: int = Field(default=0, ge=0)
     """Episodes per update; 0 fills `tokens_per_batch` with episodes of similar length."""
     tokens_per_batch: int = Field(default=4096, ge=256)
@@ -195,14 +192,12 @@ class SftConfig(ConfigSection):
 
 
 class ControlConfig(ConfigSection):
-    """SFT control: it continues from the same checkpoint on the same demonstrations (only gold if `sft.start` is `own`), to show what RL
-    adds."""
+    """SFT control: the same checkpoint, taught further (only by gold if `sft.start` is `own`), to show what RL adds."""
 
     enabled: bool = True
     """Train and evaluate the control in a pipeline run."""
     steps: int = Field(default=0, ge=0)
-    """Number of updates. 0 takes as many as fit in the time GRPO took, measured by a few updates on this machine; both times are
-    printed."""
+    """Number of updates. 0 takes as many as fit in the time GRPO took, measured by a few updates here; both times are printed."""
 
 
 class LearnConfig(ConfigSection):

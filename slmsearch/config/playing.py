@@ -96,8 +96,7 @@ class SandboxConfig(ConfigSection):
     concurrency: ClassVar[int] = 4
     """Number of programs that run at the same time. A program takes milliseconds, so more would gain little."""
     timeout_s: ClassVar[float] = 60.0
-    """Time limit of a client's request for one program, in seconds, queueing included; the server ends a program whose tools take
-    longer."""
+    """Time limit of a client's request for one program, in seconds, queueing included; the server ends programs that take longer."""
     docker_memory_limit: str = Field(default="256m", pattern=r"^[1-9][0-9]*[kmg]$")
     """Memory limit of a container."""
     docker_cpu_limit: float = Field(default=1.0, gt=0)
@@ -142,8 +141,7 @@ class RewardConfig(ConfigSection):
     """Weights of the named parts of a reward. A right answer is worth 1; the reward is the sum, in [-0.1, 1] with these defaults."""
 
     kind: Literal["task", "format_only", "random"] = "task"
-    """Behaviour that is rewarded. `task`: a right answer. Two controls: `format_only` rewards any well-formed answer, `random` pays a
-    random value."""
+    """Behaviour that is rewarded. `task`: a right answer. Two controls: `format_only` rewards any well-formed answer, `random` chance."""
     correctness: Literal["verdict", "f1"] = "verdict"
     """Correctness of an answer: the judge's yes or no (`verdict`), or token F1 with the best alias (`f1`). A question whose right answer is
     a passage (more than ten words) is paid by token F1 in both."""
@@ -219,8 +217,7 @@ class PlanRewardConfig(ConfigSection):
     """Weights of the named parts of a plan's reward. A right answer is worth 1; the reward is the sum."""
 
     kind: Literal["task", "format_only", "random"] = "task"
-    """Behaviour that is rewarded. `task`: a right answer. Two controls: `format_only` rewards any well-formed plan, `random` pays a random
-    value."""
+    """Behaviour that is rewarded. `task`: a right answer. Two controls: `format_only` rewards any well-formed plan, `random` chance."""
     tokens: float = Field(default=0.2, ge=0)
     """Weight of 1 - tokens / `max_tokens`, paid only with a right answer. If wrong answers earned it, the shortest plan would pay best."""
     max_tokens: int = Field(default=400, ge=1)

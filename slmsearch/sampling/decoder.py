@@ -28,10 +28,8 @@ FEWEST_LINES, FEWEST_COLUMNS = 8, 128
 """Smallest number of lines and of columns of a step."""
 WARM_UP = 2
 """Steps run before one is captured: in the first steps libraries choose their kernels and allocate their memory."""
-KEPT_FRAC = 0.1
-"""Largest share of a card's memory that cache and graphs may keep after rows are closed; beyond it an update may need the memory."""
-KEPT_BYTES = 256e6
-"""The same on a CPU."""
+KEPT_FRAC, KEPT_BYTES = 0.1, 256e6
+"""Most memory that cache and graphs may keep after rows are closed, as a share of a card's, and on a CPU: an update may need it."""
 VALUES_OF_A_SUM = 256
 """Probabilities in one block of a sum: a running sum over a whole vocabulary in float32 would lose the small ones."""
 
@@ -86,11 +84,11 @@ class Decoder:
         return self.cache
 
     def close(self) -> None:
-        """Drop the decoded tokens; free the memory if it is more than `KEPT_FRAC` of a card's, or than `KEPT_BYTES` on a CPU."""
+        """Drop the decoded tokens; free the memory if it is more than `KEPT_FRAC` or `KEPT_BYTES` allow."""
         self.cache.restart(0)
         device = self.cache.device
-        on_card = device.type == "cuda"
-        if self.cache.nbytes > (KEPT_FRAC * torch.cuda.get_device_properties(device).total_memory if on_card else KEPT_BYTES):
+        most = KEPT_BYTES if device.type != "cuda" else KEPT_FRAC * torch.cuda.get_device_properties(device).total_memory
+        if self.cache.nbytes > most:
             self.cache, self._size, self._addresses = LineCache(device, 0, fixed=True), 0, ()
             self._graphs.clear()
 

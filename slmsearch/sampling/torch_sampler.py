@@ -35,8 +35,6 @@ GUESSED, TOKENS_OF_A_PASS = 4, 32
 """Largest number of draft tokens for a line, and of tokens of a pass, draft tokens included; larger passes get none."""
 IDLE_FRAC = 0.25
 """Share of idle lines from which on the others move together: moving a line takes as long as passing over it a few times."""
-ONE_THREAD_UP_TO = 5_000_000
-"""Largest number of weights of a model that one thread runs: in its short passes threads wait for each other longer than they compute."""
 
 
 @dataclass(slots=True)
@@ -65,6 +63,11 @@ class _Row:
         return self.left > 0 and not self.ended
 
 
+def is_small(model: Any) -> bool:
+    """Return whether a model on a CPU has so few weights that in its short passes threads wait for each other longer than they compute."""
+    return bool(model.device.type == "cpu" and sum(weight.numel() for weight in model.parameters()) <= 5_000_000)
+
+
 class TorchSampler(IdSampler):
     """A sampler of turns with a causal language model of transformers."""
 
@@ -84,8 +87,8 @@ class TorchSampler(IdSampler):
         self.model = model
         self._decoder = (decoder or Decoder()) if decodes_together(model) else None
         self._fed = (FED_TOGETHER, PASS_COST) if self._decoder is None else (FED_TO_A_CARD, PASS_COST_ON_A_CARD)
-        self.is_small = model.device.type == "cpu" and sum(weight.numel() for weight in model.parameters()) <= ONE_THREAD_UP_TO
-        self._keeper = (decoder or Decoder()) if self.is_small else None
+        self.is_small = is_small(model)
+        self._holder = (decoder or Decoder()) if self.is_small else None
         """Holder of a small model's cache from batch to batch: new memory took an eighth of a rollout of the demo."""
         self.samples_beside = self.model.device.type == "cuda"
         self._completing: frozenset[int] = frozenset()
@@ -109,7 +112,7 @@ class TorchSampler(IdSampler):
         if self._decoder is not None:
             self._cache = self._decoder.open(self.model, self.renderer.end_ids, len(ids))
         else:
-            self._cache = LineCache(self.model.device, 0) if self._keeper is None else self._keeper.cache
+            self._cache = LineCache(self.model.device, 0) if self._holder is None else self._holder.cache
             self._cache.restart(len(ids))
         self._cache.add(len(line_of))
         self._rows = {
@@ -176,8 +179,8 @@ class TorchSampler(IdSampler):
 
     def close(self) -> None:
         """See `Sampler.close`."""
-        for keeper in filter(None, (self._decoder, self._keeper)):
-            keeper.close()
+        for holder in filter(None, (self._decoder, self._holder)):
+            holder.close()
         self._cache = LineCache(self.model.device, 0)
         self._opened = torch.empty(0)
         self._logits = torch.empty(0)

@@ -26,6 +26,7 @@ from trl.generation.vllm_client import VLLMClient
 from slmsearch.config import TrainConfig
 from slmsearch.models.flex import to_device
 from slmsearch.processes.processor import trim_heap
+from slmsearch.sampling.torch_sampler import is_small
 from slmsearch.training.fused_lora import fused_lora
 from slmsearch.training.grpo_settings import make_adapter_config, make_dataset
 from slmsearch.training.losses import causal_of
@@ -107,10 +108,10 @@ class SearchTrainer(GRPOTrainer):
 
         On the CPU memory that a phase or a micro-batch has freed is returned before the next: each keeps tensors of other sizes, which the
         freed pieces could not hold (8.6 GiB after twelve steps of 16 x 8 episodes of SmolLM2; of 8 x 8 episodes 5.6 after eight, and 5.2
-        with what `_compute_loss` returns).
+        with what `_compute_loss` returns). A small model's stays: returning and taking it again was an eighth of the demo's step.
         """
         self._last_loaded_step = self.state.global_step
-        if self.args.use_cpu:
+        if self.args.use_cpu and not is_small(self.model):
             trim_heap()
         return super()._generate(prompts)
 
@@ -192,7 +193,7 @@ class SearchTrainer(GRPOTrainer):
 
     def _compute_loss(self, model: Any, inputs: dict[str, Tensor]) -> Tensor:
         """Compute TRL's loss, and from its log-probabilities the mean gap to the sampler's."""
-        if self.args.use_cpu:
+        if self.args.use_cpu and not is_small(self.model):
             trim_heap()
         mask = (inputs["completion_mask"] * inputs["tool_mask"]).bool()  # (B, C), True where the policy wrote the token
         if self.beta == 0.0:

@@ -1,4 +1,4 @@
-"""Who asked a question, for its trace."""
+"""Caller of the service: user, session and span, for the trace of its question."""
 
 import re
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ _PARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asked, as far as the client says so."""
+    """User, session and span of a client, as far as it says so."""
 
     user: str | None = None
     session: str | None = None
