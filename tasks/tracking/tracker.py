@@ -258,7 +258,7 @@ class Tracker(RunRegistry):
 
     def _write_span(self, span: Span, started: float, parent: Any = None, tags: dict[str, str] | None = None) -> str:
         """Write a span and its children; without a parent it is the root of a new trace with these tags. Return the trace's id."""
-        links = [Link(*span.caller.parent)] if span.caller.parent else None
+        links = [Link.from_dict(dict(zip(("trace_id", "span_id"), span.caller.parent, strict=True)))] if span.caller.parent else None
         begin: Any = partial(self.client.start_trace, tags=tags, experiment_id=self.experiment_id, links=links)
         if parent:
             begin = partial(self.client.start_span, trace_id=parent.trace_id, parent_id=parent.span_id)
