@@ -56,7 +56,7 @@ class Decoder:
         self._addresses: tuple[object, ...] = ()
         """Addresses of the tensors that the graphs read."""
         self._size, self._ends = 0, torch.empty(0, dtype=torch.long)
-        self.cache = LineCache(torch.device("cpu"), 0, fixed=True)
+        self.cache = LineCache(torch.device("cpu"), 0)
 
     def open(self, model: Any, end_ids: Collection[int], most: int) -> LineCache:
         """Bind a model and return the empty cache.
@@ -71,7 +71,7 @@ class Decoder:
         if device != self._ends.device or sorted(end_ids) != self._ends.tolist():
             self._ends = torch.tensor(sorted(end_ids), device=device)
         self._uses_graphs = device.type == "cuda" if self._wanted is None else self._wanted
-        if device != self.cache.device:
+        if device != self.cache.device or not self.cache.fixed:
             self.cache, self._size = LineCache(device, most, fixed=True), 0
         self.cache.restart(max(most, FEWEST_LINES))
         if most > self._size:
@@ -89,7 +89,7 @@ class Decoder:
         device = self.cache.device
         most = KEPT_BYTES if device.type != "cuda" else KEPT_FRAC * torch.cuda.get_device_properties(device).total_memory
         if self.cache.nbytes > most:
-            self.cache, self._size, self._addresses = LineCache(device, 0, fixed=True), 0, ()
+            self.cache, self._size, self._addresses = LineCache(device, 0, self.cache.fixed), 0, ()
             self._graphs.clear()
 
     def lines_of(self, lines: int) -> int:

@@ -39,7 +39,7 @@ class LineCache(Cache):
         """Tokens of each line."""
         self.device, self.moves = device, 0
         """Device of the buffers, and how often they were moved."""
-        self._most, self._fixed = most, fixed
+        self._most, self.fixed = most, fixed
         self._buffers: list[tuple[Tensor, Tensor]] = []
         self._room = (0, 0)
         """Lines and columns of the buffers."""
@@ -161,7 +161,7 @@ class LineCache(Cache):
         new = [*idle, *range(len(self.lengths), len(self.lengths) + len(parents))][: len(parents)]
         self.add(max(0, len(parents) - len(idle)))
         self.reserve(len(self.lengths), max(lengths))
-        self._copy(parents, new)
+        self._copy(parents, new, max(lengths))
         for line in idle:
             self.lengths[line] = 0
         for line, length in zip(new, lengths, strict=True):
@@ -175,26 +175,26 @@ class LineCache(Cache):
         there = [line for pair in pairs for line in pair]
         here = [line for pair in pairs for line in reversed(pair)]
         lengths = [self.lengths[line] for line in here]
-        self._copy(here, there)
+        self._copy(here, there, max(lengths))
         for line, length in zip(there, lengths, strict=True):
             self.lengths[line] = length
 
-    def _copy(self, sources: Sequence[int], targets: Sequence[int]) -> None:
+    def _copy(self, sources: Sequence[int], targets: Sequence[int], columns: int) -> None:
         taken, put = (torch.tensor(list(lines), device=self.device) for lines in (sources, targets))
         for tensors in self._buffers:
             for tensor in tensors:
-                tensor[put, :, : self._written] = tensor[taken, :, : self._written]  # read whole before it is written: swaps work
+                tensor[put, :, :columns] = tensor[taken, :, :columns]  # read whole before it is written: swaps work
 
     def reserve(self, lines: int, columns: int) -> None:
         """Move to larger buffers if `lines` or `columns` do not fit; lines double, as far as the maximum allows."""
         has_lines, has_columns = self._room
-        lines = max(lines, self._most) if self._fixed else lines
+        lines = max(lines, self._most) if self.fixed else lines
         if lines <= has_lines and columns <= has_columns:
             return
         self.moves += 1
         if lines > has_lines:
             lines = max(lines, min(2 * has_lines, self._most))
-        unit = COLUMNS_TO_STAY if self._fixed else COLUMNS
+        unit = COLUMNS_TO_STAY if self.fixed else COLUMNS
         self._room = (max(lines, has_lines), max(has_columns, -(-columns // unit) * unit))
         trims = self.device.type == "cpu" and self.nbytes > LARGE_BYTES
         for layer, tensors in enumerate(self._buffers):

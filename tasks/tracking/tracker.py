@@ -26,7 +26,7 @@ from mlflow.tracing.trace_manager import InMemoryTraceManager
 
 from slmsearch.config import PathsConfig, TrackingConfig
 from slmsearch.errors import ServiceError
-from slmsearch.foreign import cause_of, encodable
+from slmsearch.foreign import cause_of, encodable, one_line
 from tasks.owners import is_orphan, owner_tag
 from tasks.traces import EXPECTED, Assessment, Span
 from tasks.tracking.local_store import make_store
@@ -263,7 +263,7 @@ class Tracker(RunRegistry):
         if parent:
             begin = partial(self.client.start_span, trace_id=parent.trace_id, parent_id=parent.span_id)
         who = {TraceMetadataKey.TRACE_USER: span.caller.user, TraceMetadataKey.TRACE_SESSION: span.caller.session}
-        known = {name: encodable(value)[:MAX_CALLER_CHARS] for name, value in who.items() if value}
+        known = {name: one_line(value)[:MAX_CALLER_CHARS] for name, value in who.items() if value}
         start_ns, end_ns = (int((started + at) * 1e9) for at in (span.start_s, span.end_s))
         live = begin(span.name, span_type=span.kind, inputs=span.inputs, attributes=span.attributes, start_time_ns=start_ns)
         if span.assessments or known:  # go out with the trace, in the same write

@@ -283,13 +283,17 @@ def test_a_trace_has_its_assessments_and_takes_more_once(tracker: Tracker) -> No
 
 
 def test_a_trace_names_who_asked_and_links_to_the_span_of_the_client(tracker: Tracker) -> None:
-    caller = Caller("ada \ud800", "s" * 300, ("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"))
+    caller = Caller("ada \ud800\x00", "s" * 300, ("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"))
     tracker.record_trace(Span("episode", "AGENT", {}, "", 0.0, 1.0, caller=caller), {"question_id": "a1"})
     tracker.record_trace(Span("episode", "AGENT", {}, "", 0.0, 1.0), {"question_id": "a2"})
     mlflow.flush_trace_async_logging()
     found = {trace.info.tags["question_id"]: trace for trace in tracker.client.search_traces(locations=[tracker.experiment_id])}
     metadata = found["a1"].info.trace_metadata
-    assert metadata["mlflow.trace.user"].startswith("ada ") and metadata["mlflow.trace.session"] == "s" * 250
+    assert (
+        metadata["mlflow.trace.user"].startswith("ada ")
+        and "\x00" not in metadata["mlflow.trace.user"]
+        and metadata["mlflow.trace.session"] == "s" * 250
+    )
     (link,) = found["a1"].data.spans[0].links
     assert (link.trace_id.removeprefix("tr-"), link.span_id) == caller.parent
     assert not {"mlflow.trace.user", "mlflow.trace.session"} & set(found["a2"].info.trace_metadata)

@@ -45,7 +45,7 @@ from slmsearch.extensions.bench.trees import catch_inputs, compare_trees
 from slmsearch.judge.llm import make_judge
 from slmsearch.models.attention import MADE_FOR, use_attention
 from slmsearch.processes.processor import trim_heap
-from slmsearch.sampling.torch_sampler import TorchSampler
+from slmsearch.sampling.torch_sampler import TorchSampler, is_small
 from slmsearch.training.callbacks import StepCallback
 from slmsearch.training.card import CardWatch, watching_card
 from slmsearch.training.grpo import make_trainer
@@ -242,7 +242,8 @@ def measure_speed(
 
         def step_of_peer() -> Times:
             times = peer_watch.take_step(peer)
-            trim_heap()  # else our next step would return the memory that the peer has freed, a seventh of the demo's rollout
+            if not is_small(ours.model):
+                trim_heap()  # else our next step would return the memory that the peer has freed
             say(f"  {side} {times.step_s:.2f} s")
             return times
 

@@ -98,7 +98,7 @@ def resize(base: BenchShape, episodes: int, length: int) -> BenchShape:
 
 
 def of_size(base: BenchShape, name: str, directory: Path) -> BenchShape:
-    """Make pairs of one turn for random weights of a shape, which never end one; the weights are written to the directory."""
+    """Make pairs of one turn for random weights of a shape, which seldom end one; the weights are written to the directory."""
     model = write_model(SIZES[name], shipped_models() / "tiny-searcher", directory, "float32", "cpu")
     settings: dict[str, object] = {
         "policy.model": str(model),

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-_PARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-[0-9a-f]{2}(?:-.*)?")
+_PARENT = re.compile(r"(?!ff)([0-9a-f]{2})-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-[0-9a-f]{2}(-.*)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,4 +24,6 @@ NOBODY = Caller()
 def read_parent(header: str) -> tuple[str, str] | None:
     """Return trace and span of a header `traceparent`; None for a malformed one, which W3C Trace Context says to ignore."""
     found = _PARENT.fullmatch(header.strip())
-    return (found[1], found[2]) if found else None
+    if found is None or (found[1] == "00" and found[4]):  # only later versions may say more
+        return None
+    return found[2], found[3]

@@ -128,9 +128,10 @@ class ChatRequest(_Read):
     tool_choice: Any = None
     functions: list[Any] | None = None
     function_call: Any = None
-    user: Annotated[str | None, Field(max_length=MAX_ID_CHARS), AfterValidator(_strip)] = None
-    safety_identifier: Annotated[str | None, Field(max_length=MAX_ID_CHARS), AfterValidator(_strip)] = None
-    metadata: dict[str, Any] | None = None
+    # For the trace alone: what is no text names nobody.
+    user: Any = None
+    safety_identifier: Any = None
+    metadata: Any = None
 
 
 class FeedbackRequest(_Read):
@@ -182,13 +183,14 @@ def parse_request(body: bytes, traceparent: str = "") -> AskedRequest:
             told = f'the searcher has its own tools and calls no others; leave them out, set {choice} to "none", or set response_format'
             raise ApiError(400, "unsupported_parameter", f"{name}: {told}", name)
     options, formatted = read.stream_options, _read_format(read.response_format)
-    session = (read.metadata or {}).get("session_id")
-    caller = Caller(
-        read.safety_identifier or read.user,
-        session.strip()[:MAX_ID_CHARS] or None if isinstance(session, str) else None,
-        read_parent(traceparent),
-    )
+    session = read.metadata.get("session_id") if isinstance(read.metadata, dict) else None
+    user = _name_of(read.safety_identifier) or _name_of(read.user)
+    caller = Caller(user, _name_of(session), read_parent(traceparent))
     return AskedRequest(find_question(read.messages), bool(read.stream), bool(options and options.include_usage), formatted, caller)
+
+
+def _name_of(said: object) -> str | None:
+    return _strip(said[:MAX_ID_CHARS]) if isinstance(said, str) else None
 
 
 def _read_format(asked: ResponseFormat | None) -> JsonAnswers | None:

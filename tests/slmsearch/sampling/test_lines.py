@@ -74,7 +74,9 @@ def test_guesses_change_nothing_but_the_number_of_passes(grouped, tokenizer, mon
 
 @torch.no_grad()
 @pytest.mark.parametrize("attention", [ATTENTION, "sdpa", "eager"])
-def test_log_probabilities_are_those_of_each_history(grouped, tokenizer, attention):
+@pytest.mark.parametrize("small", [True, False])
+def test_log_probabilities_are_those_of_each_history(grouped, tokenizer, monkeypatch, small, attention):
+    monkeypatch.setattr(torch_sampler, "is_small", lambda _: small)
     grouped.set_attn_implementation(attention)
     played = play(grouped, tokenizer, 0.9)
     grouped.set_attn_implementation(ATTENTION)

@@ -6,6 +6,7 @@ import torch
 from slmsearch.episodes.chat_renderer import ChatRenderer
 from slmsearch.episodes.sampler import Sampling
 from slmsearch.errors import ModelError
+from slmsearch.sampling import torch_sampler
 from slmsearch.sampling.torch_sampler import TorchSampler
 from slmsearch.training.bootstrap import END, build_tokenizer, make_model
 
@@ -45,7 +46,9 @@ def recompute(model, ids, limit, end_id):
     return sampled, logprobs
 
 
-def test_cached_turns_equal_recomputation(model, tokenizer):
+@pytest.mark.parametrize("small", [True, False])
+def test_cached_turns_equal_recomputation(model, tokenizer, monkeypatch, small):
+    monkeypatch.setattr(torch_sampler, "is_small", lambda _: small)
     sampler = TorchSampler(model, tokenizer)
     opened = sampler.open(prompts("Who is Mira?", "Who is Mira?", "How many towns has Norwick, and why so many?"), Sampling(0.0, 0, 10))
     histories = [list(ids) for ids in opened]
