@@ -1,7 +1,7 @@
 """`slmsearch bench rollout`: rollouts and whole GRPO steps, ours beside TRL's own tool loop and beside the limit.
 
-This project's trainer and the peer (see `peer.py`) take the same steps in turn, in one process: same model, same questions, same number of
-episodes, a learning rate too small to change either. Each trainer warms up for one step. Rollout time is that of `_generate`,
+This project's trainer and the peer (see `peer.py`) take the same steps in turn, each in a process of its own: same model, same questions,
+same number of episodes, a learning rate too small to change either. Each trainer warms up for one step. Rollout time is that of `_generate`,
 step time that of the whole optimiser step. The build of a recorded commit (`recorded.py`) takes its steps in turn, too, in a process of its
 own, on the same model and corpus, but with the settings that it was shipped with: `today_ratio` is the time of its step over ours.
 
@@ -9,50 +9,41 @@ The limit is one static batch that prefills all tokens of the played episodes th
 the longest episode has sampled tokens: no tools, no turns, no waiting, no sampling. It computes every episode by itself; this project's
 trainer computes the common tokens of a group once, and so can be faster than this limit.
 
-On a CUDA card both sides train on it, as do TRL and a vLLM of its own (colocate) where vLLM is installed, and each side says how busy it
+On a CUDA card both sides train on it, in one process, as do TRL and a vLLM of its own (colocate) where vLLM is installed, and each side says how busy it
 kept the card. The warm-up counts there as a phase of its own.
 """
 
 import logging
-import time
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, closing
 from dataclasses import asdict, replace
+from functools import partial
 from importlib.util import find_spec
 from operator import attrgetter
 from pathlib import Path
 from statistics import mean, median
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
-from transformers import GenerationConfig, TrainerCallback
-from transformers.cache_utils import DynamicCache
+from transformers import GenerationConfig
 from transformers.generation.configuration_utils import ContinuousBatchingConfig
 
 from slmsearch.config import RunConfig
 from slmsearch.environments.searcher.prompt import make_prompt
-from slmsearch.environments.searcher.searcher_environment import SearcherEnvironment
 from slmsearch.episodes.episode import Episode
 from slmsearch.episodes.sampler import Sampling
-from slmsearch.extensions.bench.peer import make_peer
 from slmsearch.extensions.bench.real import STEP
 from slmsearch.extensions.bench.recorded import COMMIT, recorded_build
 from slmsearch.extensions.bench.result import Result, Say, Spread, describe_machine, median_ratio, tabulate, take_turns
 from slmsearch.extensions.bench.shapes import BenchShape, demo_shape, long_shape
-from slmsearch.extensions.bench.trees import catch_inputs, compare_trees
-from slmsearch.judge.llm import make_judge
+from slmsearch.extensions.bench.steps import NO_LEARNING, OTHER, WARM_UP, OurSide, PeerSide, SideProcess, Stopwatch, Times, now, open_side
+from slmsearch.extensions.bench.trees import compare_trees
 from slmsearch.models.attention import MADE_FOR, use_attention
-from slmsearch.processes.processor import trim_heap
-from slmsearch.sampling.torch_sampler import TorchSampler, is_small
-from slmsearch.training.callbacks import StepCallback
+from slmsearch.sampling.torch_sampler import TorchSampler
 from slmsearch.training.card import CardWatch, watching_card
-from slmsearch.training.grpo import make_trainer
-from slmsearch.training.grpo_settings import make_arguments
-from slmsearch.training.phase_timer import CardUse, PhaseTimer
-from slmsearch.training.rollout_bridge import RolloutBridge
-from slmsearch.training.trainer_samplers import open_torch_sampler, sampling_mode
+from slmsearch.training.phase_timer import CardUse
 from slmsearch.training.training_run import load_trainable
 
 PEER_MICRO_BATCHES = {"demo": (64, 16), "long": (8, 2), "real": (8, 4)}
@@ -63,12 +54,9 @@ ON_A_CARD = {"policy.dtype": "bfloat16", "train.questions_per_step": 32}
 CONTINUOUS = ("demo", "long")
 """Shapes whose first turns transformers' continuous batching also generates."""
 PAGE_TOKENS = 16
-OTHER, WARM_UP = "other", "warm-up"
-"""Phases of the card beside the rollouts and updates that are measured."""
 OURS, PEER, PEER_VLLM, RECORDED = "ours", "peer", "peer with vLLM", f"build of {COMMIT}"
 OF_CORPUS = ("corpus.pages", "corpus.limit_pages", "corpus.questions", "policy.model", *STEP)
 """Settings of the real shape that the recorded build is given; all others are those it was shipped with."""
-NO_LEARNING = 1e-12
 LAST: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_name("ratios.toml").read_text(encoding="utf-8"))
 """Ratios that were last recorded, by shape."""
 LATELY = {"recorded": "{what}", "now": "{now:.2f}"}
@@ -100,61 +88,6 @@ CARD = {
     "held by torch, GiB": "{reserved_gib:.1f}",
 }
 """Tables: header -> format of its cells."""
-
-
-class Times(NamedTuple):
-    """Times of one step."""
-
-    rollout_s: float
-    step_s: float
-
-
-class Stopwatch(TrainerCallback):
-    """Timer of a trainer's last step, and of its generation; reports both to a watch of the card."""
-
-    def __init__(self, side: str = "", card: CardWatch | None = None) -> None:
-        """Begin at 0."""
-        self._side, self._card, self._steps = side, card, 0
-        self._rollout_s = self._started = self._step_s = 0.0
-
-    def take_step(self, trainer: Any) -> Times:
-        """Run one step of a trainer that takes one."""
-        generate = trainer._generate
-
-        def timed(prompts: Any) -> Any:
-            self._tell("rollout")
-            started = now()
-            result = generate(prompts)
-            self._rollout_s = now() - started
-            self._tell("update")
-            return result
-
-        trainer._generate = timed
-        trainer.train()
-        trainer._generate = generate
-        self._steps += 1
-        return Times(self._rollout_s, self._step_s)
-
-    def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Start the clock."""
-        self._started = now()
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Stop the clock."""
-        self._step_s = now() - self._started
-        if self._card is not None:
-            self._card.turn(OTHER)
-
-    def _tell(self, phase: str) -> None:
-        if self._card is not None:
-            self._card.turn(f"{self._side} {phase if self._steps else WARM_UP}")
-
-
-def now() -> float:
-    """Return the time, in seconds, once a card has finished its work."""
-    if torch.cuda.is_initialized():
-        torch.cuda.synchronize()
-    return time.perf_counter()
 
 
 def run_rollout(
@@ -218,49 +151,42 @@ def measure_speed(
     say(f"{shape.name}: {shape.parameters / 1e6:.1f} M parameters")
     # One step at a time, at a learning rate that changes nothing.
     still = replace(shape, config=shape.config.changed({"train.steps": 1, "train.learning_rate": NO_LEARNING}))
-    tried: dict[float, int] = {}
     on_cpu = shape.config.policy.device == "cpu"
+    tried: dict[float, int] = {}
     for micro_batch in (PEER_MICRO_BATCHES if on_cpu else MICRO_BATCHES_ON_A_CARD)[shape.name]:
-        watch = Stopwatch()
-        step_s = watch.take_step(make_peer(still, micro_batch, directory, watch)).step_s
+        trial = partial(SideProcess, PeerSide, PEER) if card is None else partial(PeerSide, watch=Stopwatch())
+        with closing(trial(still, directory, micro_batch=micro_batch)) as side:
+            step_s = side.step()[0].step_s
         say(f"  peer with micro-batches of {micro_batch}: {step_s:.2f} s a step")
         tried[step_s] = micro_batch
-    ours_watch, chosen = Stopwatch(OURS, card), tried[min(tried)]
-    ours, bridge = make_ours(still, directory, ours_watch)
-    limits, inputs = list[float](), catch_inputs(ours)
-
-    def step_of_ours() -> Times:
-        times = ours_watch.take_step(ours)
-        with sampling_mode(ours) as model:
-            limits.append(time_static_batch(model, bridge.episodes, ours.processing_class.pad_token_id))
-        say(f"  ours {times.step_s:.2f} s, limit {limits[-1]:.2f} s")
-        return times
-
-    def make_step_of_peer(side: str, with_vllm: bool) -> Callable[[], Times]:
-        peer_watch = Stopwatch(side, card)
-        peer = make_peer(still, chosen, directory, peer_watch, with_vllm)
-
-        def step_of_peer() -> Times:
-            times = peer_watch.take_step(peer)
-            if not is_small(ours.model):
-                trim_heap()  # else our next step would return the memory that the peer has freed
-            say(f"  {side} {times.step_s:.2f} s")
-            return times
-
-        return step_of_peer
-
-    steps = {OURS: step_of_ours, PEER: make_step_of_peer(PEER, with_vllm=False)}
-    if not on_cpu and find_spec("vllm") is not None:
-        steps[PEER_VLLM] = make_step_of_peer(PEER_VLLM, with_vllm=True)
-    settings = {name: attrgetter(name)(shape.config) for name in OF_CORPUS} if shape.name == "real" else {}
-    with recorded_build(shape.name, settings, home, say) if home and on_cpu else nullcontext() as recorded:
+    chosen = tried[min(tried)]
+    with ExitStack() as stack:
+        wanted: dict[str, dict[str, object]] = {OURS: {}, PEER: {"micro_batch": chosen}}
+        if not on_cpu and find_spec("vllm") is not None:
+            wanted[PEER_VLLM] = {"micro_batch": chosen, "with_vllm": True}
+        opened = dict[str, Any]()
+        for name, more in wanted.items():
+            side = open_side(OurSide if name == OURS else PeerSide, name, still, directory, card, **more)
+            opened[name] = stack.enter_context(closing(side))
+        steps: dict[str, Callable[[], tuple[Times, float]]] = {}
+        steps |= {name: partial(tell_step, name, side.step, say) for name, side in opened.items()}
+        settings = {name: attrgetter(name)(shape.config) for name in OF_CORPUS} if shape.name == "real" else {}
+        recorded = stack.enter_context(recorded_build(shape.name, settings, home, say)) if home and on_cpu else None
         if recorded is not None:
-            steps[RECORDED] = lambda: Times(*recorded.take_step())
-        sides = take_turns(steps, runs)
-    times, figures = summarise_speed(sides, limits[1:], bridge.episodes)
-    check = ours.tree_check
+            steps[RECORDED] = lambda: (Times(*recorded.take_step()), 0.0)
+        found = take_turns(steps, runs)
+        episodes, inputs, trees_used = opened[OURS].end()
+    limits = [limit_s for _, limit_s in found[OURS]]
+    times, figures = summarise_speed({name: [step for step, _ in taken] for name, taken in found.items()}, limits, episodes)
     facts = {"parameters": shape.parameters, "peer_micro_batch": chosen, "dtype": shape.config.policy.dtype}
-    return times, {**facts, **figures, "trees_used": check is not None and check.passed}, inputs
+    return times, {**facts, **figures, "trees_used": trees_used}, inputs
+
+
+def tell_step(name: str, step: Callable[[], tuple[Times, float]], say: Say) -> tuple[Times, float]:
+    """Take a step of a side, and say how long it took."""
+    times, limit_s = step()
+    say(f"  {name} {times.step_s:.2f} s" + (f", limit {limit_s:.2f} s" if limit_s else ""))
+    return times, limit_s
 
 
 def summarise_speed(
@@ -284,39 +210,6 @@ def summarise_speed(
         figures["vllm_episodes_ratio"] = median_ratio(rollouts[PEER_VLLM], rollouts[OURS])
         figures["vllm_step_ratio"] = median_ratio(steps[PEER_VLLM], steps[OURS])
     return {side: {"rollout_s": Spread(rollouts[side]), "step_s": Spread(steps[side])} for side in sides}, figures
-
-
-def make_ours(shape: BenchShape, directory: Path, watch: Stopwatch) -> tuple[Any, RolloutBridge]:
-    """Make a trainer whose every `train` takes one step; it may write to the directory."""
-    config = shape.config
-    model, tokenizer = load_trainable(config.policy)
-    open_sampler, timer = open_torch_sampler(tokenizer, config.searcher.tool_role), PhaseTimer()
-    environment = SearcherEnvironment(config).with_tools(shape.toolbox, make_judge(config.judge))
-    bridge = RolloutBridge(shape.questions, environment, open_sampler, tokenizer.eos_token_id, timer)
-    callback = StepCallback(bridge, lambda report: None, lambda: False, config.train, timer)
-    arguments = make_arguments(environment, directory, 1, config.policy.device == "cpu")
-    trainer = make_trainer(model, tokenizer, bridge, arguments, callback)
-    trainer.args.save_strategy = "no"
-    trainer.add_callback(watch)
-    return trainer, bridge
-
-
-@torch.no_grad()
-def time_static_batch(model: Any, episodes: list[Episode], pad_id: int) -> float:
-    """Time the prefill of all unsampled tokens, and a decoding step for each token that the longest episode sampled, in one batch."""
-    shown = [[*e.prompt_ids, *(i for turn in e.turns for i in turn.context_ids)] for e in episodes]
-    steps = max(e.sampled_tokens for e in episodes)
-    width = max(len(ids) for ids in shown)
-    started = now()
-    ids = torch.tensor([[pad_id] * (width - len(row)) + row for row in shown], device=model.device)
-    mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in shown], device=model.device)
-    cache = DynamicCache()
-    output = model(input_ids=ids, attention_mask=mask, past_key_values=cache, use_cache=True, logits_to_keep=1)
-    for _ in range(steps - 1):
-        chosen = output.logits[:, -1].argmax(-1, keepdim=True)
-        mask = torch.cat([mask, mask.new_ones(len(mask), 1)], dim=1)
-        output = model(input_ids=chosen, attention_mask=mask, past_key_values=cache, use_cache=True, logits_to_keep=1)
-    return now() - started
 
 
 def compare_continuous(shape: BenchShape, runs: int) -> dict[str, float]:

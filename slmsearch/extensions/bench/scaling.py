@@ -18,8 +18,8 @@ from transformers import AutoConfig, PretrainedConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.extensions.bench.gpu import shape_of, write_model
 from slmsearch.extensions.bench.result import Result, Say, describe_machine, tabulate
-from slmsearch.extensions.bench.rollout import NO_LEARNING, Stopwatch, make_ours
 from slmsearch.extensions.bench.shapes import LONG_MODEL, BenchShape, LongToolbox, filler, long_shape
+from slmsearch.extensions.bench.steps import NO_LEARNING, Stopwatch, make_ours
 from slmsearch.models.known import shipped_models
 from slmsearch.training.memory import measure_shape
 

@@ -6,7 +6,7 @@ long   11 million weights, 8 turns, results of some 300 tokens: every turn shows
 
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 
@@ -46,6 +46,9 @@ LONG_MODEL = {
 WORDS = ("mill", "river", "tower", "of", "the", "old", "north", "gate", "stone", "field", "in", "a", "bridge", "was", "built", "by")
 
 
+LONG_QUESTIONS = tuple(Question(f"q{i}", f"Who built the {word} of Norwick?", "nobody") for i, word in enumerate(WORDS[:4]))
+
+
 @dataclass(frozen=True, slots=True)
 class BenchShape:
     """Questions, episodes and model of a measurement."""
@@ -64,15 +67,21 @@ class BenchShape:
 
 def demo_shape(config: RunConfig) -> BenchShape:
     """Make the demo's own shape: eight questions, eight episodes each; corpus and index are built or looked up."""
+    return replace(reopen_shape("demo", config), parameters=measure_shape(config).parameters)
+
+
+def reopen_shape(name: str, config: RunConfig) -> BenchShape:
+    """Open a shape that was made before by its name and settings; its parameters are not counted."""
+    if name == "long":
+        return BenchShape(name, config, list(LONG_QUESTIONS), LongToolbox(), 0)
     indexed = open_indexed_corpus(config)
-    questions = select_questions(indexed.questions["train"], 0)
-    return BenchShape("demo", config, questions, indexed.toolbox, measure_shape(config).parameters)
+    return BenchShape(name, config, select_questions(indexed.questions["train"], 0), indexed.toolbox, 0)
 
 
 def long_shape(directory: Path) -> BenchShape:
     """Make the long shape: one question, eight episodes; its model, written here, has learnt to call a tool in every turn."""
     torch.manual_seed(0)
-    questions = [Question(f"q{i}", f"Who built the {word} of Norwick?", "nobody") for i, word in enumerate(WORDS[:4])]
+    questions = list(LONG_QUESTIONS)
     tokenizer = build_tokenizer([f"Who built the {word} of Norwick? {filler(word, 60)}" for word in WORDS] * 3)
     model = make_model(tokenizer, **LONG_MODEL)
     settings = SftConfig(steps=60, learning_rate=1e-3, batch_size=8, context_weight=0.0)

@@ -1,6 +1,8 @@
 """The peer of the rollout bench must read what the policy writes, or it would be beaten unfairly."""
 
 import json
+import os
+from contextlib import closing
 
 import pytest
 import torch
@@ -10,6 +12,7 @@ from slmsearch.config import PolicyConfig, RewardConfig, RunConfig, SearcherConf
 from slmsearch.corpus.questions import Question
 from slmsearch.environments.searcher.parsing import render_answer, render_call
 from slmsearch.episodes.episode import Episode, StopReason, ToolCall, Turn
+from slmsearch.errors import ServiceError
 from slmsearch.extensions.bench.peer import CHAT_TEMPLATE, CHATML_RESPONSE, CHATML_TEMPLATE, RESPONSE_TEMPLATE, make_environment, make_peer
 from slmsearch.extensions.bench.result import tabulate, take_turns
 from slmsearch.extensions.bench.rollout import (
@@ -19,18 +22,14 @@ from slmsearch.extensions.bench.rollout import (
     PEER_VLLM,
     RATIOS,
     SIDES,
-    WARM_UP,
-    Stopwatch,
-    Times,
     by_side,
     compare_continuous,
-    make_ours,
     measure_speed,
     on_device,
     summarise_speed,
-    time_static_batch,
 )
 from slmsearch.extensions.bench.shapes import BenchShape, LongToolbox
+from slmsearch.extensions.bench.steps import WARM_UP, OurSide, Stopwatch, Times, make_ours, open_side, time_static_batch
 from slmsearch.extensions.bench.trees import compare_trees
 from slmsearch.training.bootstrap import build_tokenizer, make_model
 from slmsearch.training.card import CardWatch
@@ -183,6 +182,20 @@ def test_a_shape_is_measured_on_the_device_that_is_asked_for(shape, tmp_path):
     assert tabulate(CARD, [{"shape": "long", **rows[0]}]).rows == (("long", "ours", "rollout", "-", "1.0", "2.0"),)
 
 
+def test_sides_are_alone_in_a_process_and_end_with_one_line(shape, tmp_path):
+    here = on_device(shape, "cpu")
+    with closing(open_side(OurSide, OURS, here, tmp_path, None)) as ours:
+        times, limit_s = ours.step()
+        assert 0 < times.rollout_s < times.step_s and limit_s > 0
+        episodes, inputs, trees_used = ours.end()
+        assert len(episodes) == 8 and inputs["completion_ids"].shape[0] == 8 and isinstance(trees_used, bool)
+        assert ours._process.pid not in (None, os.getpid()) and ours._process.is_alive()
+        ours._process.kill()
+        with pytest.raises(ServiceError, match="ours ended before it was done"):
+            ours.step()
+    assert not ours._process.is_alive()
+
+
 def test_the_real_shape_is_larger_on_a_card(shape):
     real = on_device(BenchShape("real", shape.config, [], LongToolbox(), 1), "cuda")
     assert (real.config.train.questions_per_step, real.config.policy.dtype, real.config.policy.device) == (32, "bfloat16", "cuda")
@@ -193,7 +206,7 @@ def test_the_real_shape_is_larger_on_a_card(shape):
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_both_sides_train_where_the_policy_is_to_be(shape, tmp_path, monkeypatch, device):
-    from slmsearch.extensions.bench import peer, rollout
+    from slmsearch.extensions.bench import peer, steps
 
     asked = []
 
@@ -205,7 +218,7 @@ def test_both_sides_train_where_the_policy_is_to_be(shape, tmp_path, monkeypatch
         raise AskedError
 
     monkeypatch.setattr(peer, "make_arguments", make)
-    monkeypatch.setattr(rollout, "make_arguments", make)
+    monkeypatch.setattr(steps, "make_arguments", make)
     there = on_device(shape, device)
     for side in (lambda: make_ours(there, tmp_path, Stopwatch()), lambda: make_peer(there, 8, tmp_path, Stopwatch(), device == "cuda")):
         with pytest.raises(AskedError):

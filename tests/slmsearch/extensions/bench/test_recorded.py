@@ -8,7 +8,8 @@ from slmsearch.episodes.episode import Episode, StopReason
 from slmsearch.errors import ServiceError
 from slmsearch.extensions.bench import recorded
 from slmsearch.extensions.bench.recorded import COMMIT, fetch_build, recorded_build
-from slmsearch.extensions.bench.rollout import OURS, PEER, RECORDED, Times, summarise_speed
+from slmsearch.extensions.bench.rollout import OURS, PEER, RECORDED, summarise_speed
+from slmsearch.extensions.bench.steps import Times
 
 MODULES = {
     "slmsearch/bench/rollout.py": """
