@@ -1,16 +1,16 @@
 """`slmsearch bench rollout`: rollouts and whole GRPO steps, ours beside TRL's own tool loop and beside the limit.
 
 This project's trainer and the peer (see `peer.py`) take the same steps in turn, each in a process of its own: same model, same questions,
-same number of episodes, a learning rate too small to change either. Each trainer warms up for one step. Rollout time is that of `_generate`,
-step time that of the whole optimiser step. The build of a recorded commit (`recorded.py`) takes its steps in turn, too, in a process of its
-own, on the same model and corpus, but with the settings that it was shipped with: `today_ratio` is the time of its step over ours.
+same number of episodes, a learning rate too small to change either. Each trainer warms up for one step. Rollout time is that of
+`_generate`, step time that of the whole optimiser step. The build of a recorded commit (`recorded.py`) takes its steps in turn, too, on the
+same model and corpus, but with the settings that it was shipped with: `today_ratio` is the time of its step over ours.
 
 The limit is one static batch that prefills all tokens of the played episodes that the policy did not sample, and decodes as many steps as
 the longest episode has sampled tokens: no tools, no turns, no waiting, no sampling. It computes every episode by itself; this project's
 trainer computes the common tokens of a group once, and so can be faster than this limit.
 
-On a CUDA card both sides train on it, in one process, as do TRL and a vLLM of its own (colocate) where vLLM is installed, and each side says how busy it
-kept the card. The warm-up counts there as a phase of its own.
+On a CUDA card both sides train on it, in one process, as do TRL and a vLLM of its own (colocate) where vLLM is installed, and each side says
+how busy it kept the card. The warm-up counts there as a phase of its own.
 """
 
 import logging
