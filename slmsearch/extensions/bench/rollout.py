@@ -9,7 +9,7 @@ The limit is one static batch that prefills all tokens of the played episodes th
 the longest episode has sampled tokens: no tools, no turns, no waiting, no sampling. It computes every episode by itself; this project's
 trainer computes the common tokens of a group once, and so can be faster than this limit.
 
-On a CUDA card both sides train on it, in one process, as do TRL and a vLLM of its own (colocate) where vLLM is installed, and each side says
+On a CUDA card both sides train on it in one process, as do TRL and a vLLM of its own (colocate) where vLLM is installed, and each side says
 how busy it kept the card. The warm-up counts there as a phase of its own.
 """
 
