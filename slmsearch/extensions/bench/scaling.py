@@ -144,6 +144,9 @@ def draw(found: Sequence[dict[str, float | str]], exponents: dict[str, float], p
         rows = [row for row in found if row["axis"] == axis]
         axes.plot([row[axis] for row in rows], [row["step_s"] for row in rows], marker="o")
         axes.set(xscale="log", yscale="log", xlabel=what, title=f"exponent {exponents[axis]:.2f}")
+        axes.minorticks_off()
+        points = [float(row[axis]) for row in rows]
+        axes.set_xticks(points, [f"{point / 1e6:.3g} M" if axis == "parameters" else f"{point:.0f}" for point in points])
         axes.grid(alpha=0.3)
     figure.axes[0].set_ylabel("seconds a step")
     path.parent.mkdir(parents=True, exist_ok=True)
