@@ -7,6 +7,7 @@ card is watched they stay in one process all the same, because the watch is ther
 import os
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -36,6 +37,7 @@ from slmsearch.training.trainer_samplers import open_torch_sampler, sampling_mod
 from slmsearch.training.training_run import load_trainable
 
 NO_LEARNING = 1e-12
+CLOSE_SECONDS = 5.0
 OTHER, WARM_UP = "other", "warm-up"
 """Phases of the card beside the rollouts and updates that are measured."""
 
@@ -189,7 +191,9 @@ class SideProcess:
         return self._call("end")
 
     def close(self) -> None:
-        """End the process."""
+        """End the process, in order if no step is being taken."""
+        self._line.close()
+        self._process.join(CLOSE_SECONDS)
         self._process.kill()
         self._process.join()
 
@@ -205,8 +209,9 @@ def _serve(kind: type, name: str, config: RunConfig, directory: Path, more: Mapp
     os.dup2(2, 1)  # trainers print
     settle()
     side = kind(reopen_shape(name, config), directory, Stopwatch(), **more)
-    while True:
-        line.send(getattr(side, line.recv())())
+    with suppress(EOFError):
+        while True:
+            line.send(getattr(side, line.recv())())
 
 
 def open_side(kind: type, name: str, shape: BenchShape, directory: Path, card: CardWatch | None, **more: object) -> Any:
