@@ -150,12 +150,14 @@ class RankedPassages(ABC):
 
     def _rows_of_sections(self, hidden: Collection[str]) -> Rows:
         """Return the rows of hidden sections; a page's title is one of them if all other rows of the page are."""
-        spans = [slice(self._sections.starts[i], self._sections.ends[i]) for name in hidden if (i := self._place_of.get(name)) is not None]
-        rows = {row for span in spans for row in range(span.start, span.stop)}
-        for page in {int(self._pages.of_row[row]) for row in rows}:
-            title, end = int(self._pages.starts[page]), int(self._pages.ends[page])
-            (rows.add if rows.issuperset(range(title + 1, end)) else rows.discard)(title)
-        return np.array(sorted(rows), dtype=np.int64)
+        if not hidden:
+            return np.zeros(0, dtype=np.int64)
+        gone = np.zeros(len(self._sections.starts), dtype=bool)
+        gone[[place for name in hidden if (place := self._place_of.get(name)) is not None]] = True
+        rows, titles = gone[self._sections.of_row], self._pages.starts  # (P,) of passages, and those with the titles
+        counts = np.add.reduceat(rows, titles, dtype=np.int64)
+        rows[titles] = (counts > 0) & (counts - rows[titles] == self._pages.ends - titles - 1)
+        return np.flatnonzero(rows)
 
     def _search(
         self,
@@ -246,6 +248,9 @@ class RankedPassages(ABC):
         """Rank the groups of the nearest passages and of those that BM25 could lift above them."""
         hits = []
         for vector, near, text, away in zip(vectors, self._nearest(vectors), texts, gone, strict=True):
+            if len(away) >= CANDIDATES:  # they may be all the nearest
+                hits.append(self._ranked(vector, text, _without(np.arange(len(self._vectors)), away), top_k, groups))
+                continue
             rows = _without(near, away)
             if text is not None:
                 rows = np.union1d(rows, _without(self._lifted(vector, text, rows, top_k, groups), away))

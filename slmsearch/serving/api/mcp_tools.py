@@ -9,11 +9,12 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
 
 from slmsearch.environments.searcher.answer_sources import AnswerSource
+from slmsearch.environments.searcher.scope import MAX_CHARS, Scope
 from slmsearch.environments.searcher.tools import GO_ON, MAX_QUERY_CHARS, READ, SEARCH, VIEW
 from slmsearch.episodes.episode import ToolCall
 from slmsearch.foreign import one_line
 from slmsearch.serving.api.playing import Answer, PlayedStep, ServedCall
-from slmsearch.serving.api.protocol import MAX_ID_CHARS, MAX_QUESTION_CHARS, ApiError, FoundAnswer, content_of, describe_answer
+from slmsearch.serving.api.protocol import MAX_ID_CHARS, MAX_QUESTION_CHARS, ApiError, FoundAnswer, content_of, describe_answer, parse_scope
 from slmsearch.serving.api.searcher_service import SearcherService
 
 ASK = "ask"
@@ -92,12 +93,24 @@ class McpTool:
         return {"name": self.name, "title": self.title, "description": self.description, **schemas, "annotations": hints}
 
 
-def _take(name: str, most_chars: int, description: str) -> type[BaseModel]:
-    """Make the schema of one text argument; a model may send an id or a year as a number."""
+def _take(name: str, most_chars: int, description: str, within: bool = False) -> type[BaseModel]:
+    """Make the schema of one text argument, and of those that restrict the pages (`within`); a model may send an id as a number."""
     config = ConfigDict(extra="forbid", strict=True, str_strip_whitespace=True)
     text = Annotated[str, BeforeValidator(lambda value: str(value) if type(value) is int else value)]
-    field: Any = (text, Field(min_length=1, max_length=most_chars, description=description))
-    return create_model("Arguments", __config__=config, **{name: field})
+    wanted: dict[str, Any] = {name: (text, Field(min_length=1, max_length=most_chars, description=description))}
+    if within:
+        wanted |= {key: (text, Field("", max_length=MAX_CHARS, description=said)) for key, said in WITHIN.items()}
+    return create_model("Arguments", __config__=config, **wanted)
+
+
+WITHIN = {
+    "folder": "Only pages of this folder.",
+    "file": "Only this file.",
+    "tag": "Only pages with this tag.",
+    "since": "Only pages from this date on: 2025, 2025-03 or 2025-03-31.",
+    "until": "Only pages up to this date.",
+}
+"""Arguments that restrict the pages, with their descriptions."""
 
 
 TOOLS = (
@@ -105,7 +118,7 @@ TOOLS = (
         SEARCH,
         "Search pages",
         "Find pages by a query; gives ids and titles, best first.",
-        _take("query", MAX_QUERY_CHARS, "What to look for, in words; a name or a title works best."),
+        _take("query", MAX_QUERY_CHARS, "What to look for, in words; a name or a title works best.", True),
         FoundPages,
     ),
     McpTool(
@@ -127,7 +140,7 @@ TOOLS = (
         "Ask the searcher",
         "Have a small language model search the pages in several turns and answer a question from what it read. Takes seconds; "
         "gives the answer, or none, with the sections it read. It knows nothing of earlier questions.",
-        _take("question", MAX_QUESTION_CHARS, "One question, complete in itself."),
+        _take("question", MAX_QUESTION_CHARS, "One question, complete in itself.", True),
         FoundAnswer,
     ),
 )
@@ -139,8 +152,9 @@ async def call_tool(service: SearcherService, name: str, arguments: Mapping[str,
         tool = next((tool for tool in TOOLS if tool.name == name), None)
         if tool is None:
             return _refuse(f"there is no tool {name[:100]!r}; there are {', '.join(tool.name for tool in TOOLS)}")
-        (argument,) = tool.arguments.model_validate(dict(arguments)).model_dump().values()
-        return await (_ask(service, argument, tell) if name == ASK else _call(service, ToolCall(name, argument)))
+        argument, *_ = given = tool.arguments.model_validate(dict(arguments)).model_dump().values()
+        scope = parse_scope(dict(zip(WITHIN, [*given][1:], strict=False)))
+        return await (_ask(service, argument, scope, tell) if name == ASK else _call(service, ToolCall(name, argument), scope))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         return _refuse(f"{name}: {'.'.join(str(part) for part in first['loc'])[:100] or 'arguments'}: {first['msg']}")
@@ -151,9 +165,9 @@ async def call_tool(service: SearcherService, name: str, arguments: Mapping[str,
         return _refuse(f"{name}: unforeseen {type(error).__name__}; the log of the server has more")
 
 
-async def _ask(service: SearcherService, question: str, tell: Tell) -> ToolReply:
+async def _ask(service: SearcherService, question: str, scope: Scope, tell: Tell) -> ToolReply:
     steps: list[PlayedStep] = []
-    async with aclosing(service.ask(question)) as events:
+    async with aclosing(service.ask(question, scope=scope)) as events:
         async for event in events:
             if isinstance(event, Answer):
                 found = describe_answer(event, steps)
@@ -168,8 +182,8 @@ def _kind(source: AnswerSource) -> str:
     return "quoted" if source.quoted else "source" if source.supports else "read, but does not state it"
 
 
-async def _call(service: SearcherService, call: ToolCall) -> ToolReply:
-    served = await service.call(call)
+async def _call(service: SearcherService, call: ToolCall, scope: Scope) -> ToolReply:
+    served = await service.call(call, scope)
     return ToolReply(served.text, _structure(call, served)) if served.served else _refuse(f"{call.name}: {served.text}")
 
 

@@ -227,11 +227,11 @@ class Player(threading.Thread):
         hangs.start()
         try:
             if calls:  # first: they take no time beside questions
-                served = self._child.call(playing.serve_calls, [call for _, call in calls], withdrawn)
+                served = self._child.call(playing.serve_calls, [(call, question.scope) for question, call in calls], withdrawn)
                 for (question, _), result in zip(calls, served, strict=True):
                     question.tell(result)
             if asked:
-                texts = {name: one.text for name, one in asked.items()}
+                texts = {name: (one.text, one.scope) for name, one in asked.items()}
                 self._child.call(playing.play, texts, withdrawn, on_turn=on_turn, on_end=on_end)
         finally:
             hangs.cancel()

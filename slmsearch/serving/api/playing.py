@@ -3,6 +3,7 @@
 import gc
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from slmsearch.config import RunConfig
 from slmsearch.corpus.questions import Question
@@ -10,8 +11,8 @@ from slmsearch.corpus.view import View
 from slmsearch.environments.searcher.answer_sources import AnswerSource, find_sources
 from slmsearch.environments.searcher.indexed_corpus import open_indexed_corpus
 from slmsearch.environments.searcher.rollout import Watch, play_episodes
+from slmsearch.environments.searcher.scope import EVERYWHERE, Scope
 from slmsearch.environments.searcher.searcher_environment import SearcherEnvironment
-from slmsearch.environments.searcher.tools import Toolbox
 from slmsearch.environments.searcher.twins import UNKNOWABLE, make_twins
 from slmsearch.episodes.episode import Episode, StopReason, ToolCall, Turn
 from slmsearch.episodes.playable import without_token_limits
@@ -27,6 +28,8 @@ from slmsearch.retrieval.search import SearchIndex
 RESULT_CHARS = 500
 """Characters of a tool's result in a step."""
 ARGUMENT_CHARS = 1000
+KEPT_SCOPES = 16
+"""Number of scopes whose hidden sections are kept."""
 PROGRAM, MALFORMED = "program", "malformed"
 """Name of a step without a call of a tool."""
 
@@ -109,6 +112,13 @@ class _Loaded:
     index_key: str
     questions: dict[str, list[Question]]
     """Questions of the corpus by split."""
+    hidden: Callable[[Scope], tuple[str, ...]]
+    """Function that returns the sections outside a scope; it keeps the last ones."""
+
+    def view(self, withdrawn: Collection[str], scope: Scope) -> View | None:
+        """Return the corpus without some pages and what is outside a scope; None if all is there."""
+        gone = tuple(section.id for page in withdrawn for section in self.environment.toolbox.library.sections(page))
+        return View(hidden) if (hidden := gone + self.hidden(scope)) else None
 
 
 IMPORTED = ("slmsearch.serving.api.playing", "slmsearch.sampling.torch_sampler", "peft", "sentence_transformers")
@@ -132,7 +142,8 @@ def load(served: ServedPolicy) -> tuple[ServedPolicy, bool]:
         environment = without_token_limits(environment)
     indexed.toolbox.index.search(["setup"], 1)  # loads the embedder, which is not the first question's time
     sampler = make_policy_sampler(served.spec, environment, [])
-    _loaded[:] = [_Loaded(served, environment, sampler, indexed.index_key, indexed.questions)]
+    hidden = lru_cache(KEPT_SCOPES)(lambda scope: () if scope == EVERYWHERE else scope.hidden(indexed.toolbox.library))
+    _loaded[:] = [_Loaded(served, environment, sampler, indexed.index_key, indexed.questions, hidden)]
     # The child looks for dead cycles after every call: among all that torch has loaded it took half a second.
     gc.collect()
     gc.freeze()
@@ -140,7 +151,7 @@ def load(served: ServedPolicy) -> tuple[ServedPolicy, bool]:
 
 
 def play(
-    asked: Mapping[str, str],
+    asked: Mapping[str, tuple[str, Scope]],
     withdrawn: Collection[str],
     on_turn: Callable[[str, PlayedStep], None],
     on_end: Callable[[str, Answer], None],
@@ -150,14 +161,13 @@ def play(
     A question that is too long for the policy's context ends as `max_tokens`, and the others continue.
 
     Args:
-        asked: texts of the questions, by id.
+        asked: text of each question and the pages that it may use, by id.
         withdrawn: ids of pages that are neither found nor read.
         on_turn: receives the id of a question and a step.
         on_end: receives the id of a question and its answer.
     """
     (loaded,) = _loaded
-    view = _hide(loaded.environment.toolbox, withdrawn)
-    questions = [Question(name, text, "", view=view) for name, text in asked.items()]
+    questions = [Question(name, text, "", view=loaded.view(withdrawn, scope)) for name, (text, scope) in asked.items()]
     environment = loaded.environment
     toolbox, config = environment.toolbox, environment.config
 
@@ -180,14 +190,8 @@ def play(
         if len(questions) == 1:
             tell_end(questions[0], Episode(questions[0].id, (), StopReason.MAX_TOKENS))
             return
-        for name, text in asked.items():
-            play({name: text}, withdrawn, on_turn, on_end)
-
-
-def _hide(toolbox: Toolbox, withdrawn: Collection[str]) -> View | None:
-    """Return the view of a corpus without some pages; None if all are there."""
-    hidden = tuple(section.id for page in withdrawn for section in toolbox.library.sections(page))
-    return View(hidden) if hidden else None
+        for name, one in asked.items():
+            play({name: one}, withdrawn, on_turn, on_end)
 
 
 def replay(questions: Sequence[Question], digest: str, key: str) -> list[tuple[bool, bool]]:
@@ -244,8 +248,8 @@ def _grade(questions: Sequence[Question], environment: SearcherEnvironment, samp
     return [bool(row.correct) for row in environment.grade(questions, episodes)]
 
 
-def serve_calls(calls: Sequence[ToolCall], withdrawn: Collection[str] = ()) -> list[ServedCall]:
-    """Serve calls of tools with the toolbox of the policy, one result each, in order; `withdrawn` is as in `play`.
+def serve_calls(calls: Sequence[tuple[ToolCall, Scope]], withdrawn: Collection[str] = ()) -> list[ServedCall]:
+    """Serve calls of tools, each within a scope, with the toolbox of the policy; one result each, in order; `withdrawn` is as in `play`.
 
     Raises:
         IndexUnusableError, EmbedderError: the index or its embedder failed.
@@ -253,7 +257,7 @@ def serve_calls(calls: Sequence[ToolCall], withdrawn: Collection[str] = ()) -> l
     (loaded,) = _loaded
     toolbox = loaded.environment.toolbox
     served = []
-    for result in toolbox.serve(calls, [_hide(toolbox, withdrawn)] * len(calls)):
+    for result in toolbox.serve([call for call, _ in calls], [loaded.view(withdrawn, scope) for _, scope in calls]):
         pages = [page for page_id in result.page_ids if (page := toolbox.library.page(page_id))]
         sections = [section for section_id in result.section_ids if (section := toolbox.library.section(section_id))]
         named = tuple((encodable(page.id), encodable(page.title)) for page in pages)

@@ -14,6 +14,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from slmsearch.corpus.questions import UNKNOWN_ANSWER
 from slmsearch.environments.searcher.answer_sources import AnswerSource, is_supported
+from slmsearch.environments.searcher.scope import EVERYWHERE, Scope, read_scope
 from slmsearch.episodes.episode import Episode, StopReason
 from slmsearch.evaluate.confidence import LEVEL
 from slmsearch.foreign import encodable
@@ -128,7 +129,7 @@ class ChatRequest(_Read):
     tool_choice: Any = None
     functions: list[Any] | None = None
     function_call: Any = None
-    # For the trace alone: what is no text names nobody.
+    # For the trace alone: what is no text names nobody. Metadata may also restrict the pages, see `parse_scope`.
     user: Any = None
     safety_identifier: Any = None
     metadata: Any = None
@@ -167,6 +168,8 @@ class AskedRequest:
     json_answers: JsonAnswers | None = None
     """Writer of JSON answers; None writes text."""
     caller: Caller = NOBODY
+    scope: Scope = EVERYWHERE
+    """Pages that may be used."""
 
 
 def parse_request(body: bytes, traceparent: str = "") -> AskedRequest:
@@ -183,10 +186,23 @@ def parse_request(body: bytes, traceparent: str = "") -> AskedRequest:
             told = f'the searcher has its own tools and calls no others; leave them out, set {choice} to "none", or set response_format'
             raise ApiError(400, "unsupported_parameter", f"{name}: {told}", name)
     options, formatted = read.stream_options, _read_format(read.response_format)
-    session = read.metadata.get("session_id") if isinstance(read.metadata, dict) else None
+    metadata = read.metadata if isinstance(read.metadata, dict) else {}
     user = _name_of(read.safety_identifier) or _name_of(read.user)
-    caller = Caller(user, _name_of(session), read_parent(traceparent))
-    return AskedRequest(find_question(read.messages), bool(read.stream), bool(options and options.include_usage), formatted, caller)
+    caller = Caller(user, _name_of(metadata.get("session_id")), read_parent(traceparent))
+    question, scope = find_question(read.messages), parse_scope(metadata)
+    return AskedRequest(question, bool(read.stream), bool(options and options.include_usage), formatted, caller, scope)
+
+
+def parse_scope(given: Mapping[str, object]) -> Scope:
+    """Read which pages may be used: `folder`, `file`, `tag`, `since` and `until`.
+
+    Raises:
+        ApiError: one of them is no text or no date.
+    """
+    try:
+        return read_scope(given)
+    except ValueError as error:
+        raise ApiError(400, "invalid_request", str(error), "metadata") from error
 
 
 def _name_of(said: object) -> str | None:

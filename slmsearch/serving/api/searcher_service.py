@@ -10,6 +10,7 @@ from functools import partial
 from typing import Protocol
 
 from slmsearch.config import ServiceConfig
+from slmsearch.environments.searcher.scope import EVERYWHERE, Scope
 from slmsearch.episodes.episode import ToolCall
 from slmsearch.errors import ServiceError, SlmSearchError
 from slmsearch.processes.call import Child
@@ -120,38 +121,41 @@ class SearcherService:
         """Return the version of the policy that plays."""
         return self.player.served.version
 
-    async def ask(self, text: str, name: str | None = None, caller: Caller = NOBODY) -> AsyncGenerator[PlayedStep | Answer, None]:
+    async def ask(
+        self, text: str, name: str | None = None, caller: Caller = NOBODY, scope: Scope = EVERYWHERE
+    ) -> AsyncGenerator[PlayedStep | Answer, None]:
         """Ask a question; yield its steps as they come, and last the answer.
 
         Args:
             text: of the question.
             name: id of the question in its trace; None makes one.
             caller: who asks, for the trace.
+            scope: pages that it may use.
 
         Raises:
             ApiError: the question was not answered.
         """
-        async with aclosing(self._events(text, name=name, caller=caller)) as events:
+        async with aclosing(self._events(text, None, scope, name, caller)) as events:
             async for event in events:
                 assert not isinstance(event, ServedCall)
                 yield event
 
-    async def call(self, call: ToolCall) -> ServedCall:
-        """Call a tool of the searcher. The call waits in the queue of the questions and is served before the next batch.
+    async def call(self, call: ToolCall, scope: Scope = EVERYWHERE) -> ServedCall:
+        """Call a tool of the searcher within a scope. The call waits in the queue of the questions and is served before the next batch.
 
         Raises:
             ApiError: the tool was not called.
         """
-        async with aclosing(self._events(call.argument, call)) as events:
+        async with aclosing(self._events(call.argument, call, scope)) as events:
             event = await anext(events)
         assert isinstance(event, ServedCall)
         return event
 
     async def _events(
-        self, text: str, call: ToolCall | None = None, name: str | None = None, caller: Caller = NOBODY
+        self, text: str, call: ToolCall | None, scope: Scope, name: str | None = None, caller: Caller = NOBODY
     ) -> AsyncGenerator[PlayedStep | Answer | ServedCall, None]:
         started = time.monotonic()
-        asked = AskedQuestion(text, started + self.settings.deadline_s, call, name or uuid.uuid4().hex, caller)
+        asked = AskedQuestion(text, started + self.settings.deadline_s, call, name or uuid.uuid4().hex, caller, scope)
         outcome = ABANDONED
         try:
             self._accept(asked)

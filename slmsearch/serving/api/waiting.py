@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from slmsearch.environments.searcher.scope import EVERYWHERE, Scope
 from slmsearch.episodes.episode import ToolCall
 from slmsearch.errors import SlmSearchError
 from slmsearch.serving.api.caller import NOBODY, Caller
@@ -32,6 +33,8 @@ class AskedQuestion:
     """Name of the tool; None for a question."""
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     caller: Caller = NOBODY
+    scope: Scope = EVERYWHERE
+    """Pages that it may use."""
     abandoned: bool = False
     """True if no client waits for the answer any more."""
     _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)

@@ -149,6 +149,20 @@ def test_what_is_hidden_is_not_found_and_the_rest_ranks_as_if_it_were_not_there(
     assert index.search(queries, 5, ranking) == whole.search(queries, 5, ranking), "hiding lasts for one search"
 
 
+def test_where_most_is_hidden_all_of_the_rest_is_compared(
+    world_index: tuple[SearchIndex, list[str]], tmp_path: Path, config: RetrievalConfig, monkeypatch: pytest.MonkeyPatch
+):
+    exact, queries = world_index
+    kept = sorted(set(exact._page_ids))[::20]
+    hidden = [{name for name, page in zip(exact._section_ids, exact._page_ids, strict=True) if page not in kept}] * len(queries)
+    monkeypatch.setattr(searching, "EXACT_LIMIT", 10)
+    monkeypatch.setattr(ranking, "CANDIDATES", 20)
+    large = open_index(tmp_path / "index", exact.key, config, exact._embedder)
+    found = large.search(queries, 10, hidden=hidden)
+    assert found == exact.search(queries, 10, hidden=hidden)
+    assert all(ids(hits) and sorted(ids(hits)) == kept for hits in found), "none is left out, however far it is"
+
+
 def sections_of(index: SearchIndex, page_id: str) -> set[str]:
     return {name for name, page in zip(index._section_ids, index._page_ids, strict=True) if page == page_id}
 

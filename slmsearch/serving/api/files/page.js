@@ -21,6 +21,8 @@ const make = (tag, text, name) => {
 const show = (id, shown) => { byId(id).hidden = !shown; };
 const tell = (text) => { byId("told").textContent = visible(text); };
 
+const BOUNDS = { folder: "folder", file: "file", tag: "tag", since: "from", until: "to" }; // of the documents that a question may use
+
 let shown = null; // the question on the page
 let running = null; // what ends the question that is being answered
 
@@ -75,6 +77,9 @@ function list() {
 function open(entry) {
   shown = entry;
   byId("asked").textContent = visible(entry.question);
+  const within = boundsOf(entry.within ?? {});
+  byId("within").textContent = visible(`Only documents with ${within.join(", ")}`);
+  show("within", within.length);
   byId("steps").replaceChildren(...entry.steps.map(stepItem));
   for (const id of ["failed", "answered", "judged", "sourced"]) show(id, false);
   show("shown", true);
@@ -145,16 +150,38 @@ function figure(source, answer) {
   return node;
 }
 
-async function ask(question) {
+// Which documents
+
+const fields = () => [...byId("where").querySelectorAll("input")];
+const bounds = () => Object.fromEntries(fields().map((field) => [field.name, field.value.trim()]).filter(([, value]) => value));
+const boundsOf = (within) => Object.entries(BOUNDS).filter(([name]) => within[name]).map(([name, said]) => `${said} ${within[name]}`);
+
+function showChips() {
+  const chips = fields().filter((field) => field.value.trim()).map((field) => {
+    const button = make("button", `${BOUNDS[field.name]} ${field.value.trim()} ×`, "chip");
+    button.type = "button";
+    button.setAttribute("aria-label", visible(`Remove ${BOUNDS[field.name]} ${field.value.trim()}`));
+    button.addEventListener("click", () => {
+      field.value = "";
+      showChips();
+      byId("question").focus();
+    });
+    return button;
+  });
+  byId("chips").replaceChildren(...chips);
+  show("chips", chips.length);
+}
+
+async function ask(question, within) {
   running?.abort();
   const control = (running = new AbortController());
-  const entry = { id: crypto.randomUUID?.() ?? String(Math.random()), when: Date.now(), question, steps: [], sources: [], answer: null, said: "" };
+  const entry = { id: crypto.randomUUID?.() ?? String(Math.random()), when: Date.now(), question, within, steps: [], sources: [], answer: null, said: "" };
   open(entry);
   show("stop", true);
   tell("Searching");
   try {
     const messages = [{ role: "user", content: question }];
-    const body = { model: "searcher", stream: true, messages, metadata: { session_id: SESSION } };
+    const body = { model: "searcher", stream: true, messages, metadata: { session_id: SESSION, ...within } };
     for await (const chunk of readChunks(await post("v1/chat/completions", body, control.signal))) {
       if (chunk.error) throw new Error(chunk.error.message);
       entry.completion = chunk.id;
@@ -237,20 +264,21 @@ byId("ask").addEventListener("submit", (event) => {
   const question = byId("question").value.trim();
   if (!question) return;
   byId("question").value = "";
-  ask(question);
+  ask(question, bounds());
 });
 byId("question").addEventListener("keydown", (event) => {
   if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
   event.preventDefault();
   byId("ask").requestSubmit();
 });
+byId("where").addEventListener("input", showChips);
 byId("stop").addEventListener("click", () => {
   running?.abort();
   byId("question").focus();
 });
 byId("again").addEventListener("click", () => {
   byId("question").focus();
-  ask(shown.question);
+  ask(shown.question, shown.within);
 });
 byId("wrong").addEventListener("click", () => {
   openCorrection(byId("correction").hidden);
@@ -272,5 +300,6 @@ byId("clear").addEventListener("click", () => {
 });
 addEventListener("storage", list);
 list();
+showChips(); // a browser may give back what was written before a reload
 showDocuments();
 byId("question").focus(); // not by `autofocus`: after a reload the browser may have given it back already, and says so

@@ -116,3 +116,17 @@ def test_over_http_it_tells_its_status_under_the_rule_for_the_token(make: Make) 
     assert [run(get("/health", None, **one)).status_code for one in ({"Host": "evil.example"}, {"Origin": "http://x.example"})] == [403] * 2
     asked.drain()
     assert run(get("/ready", "s3cret")).status_code == 503
+
+
+def test_tools_search_within_a_scope(make: Make) -> None:
+    asked = make()
+    inside, outside, odd = (
+        run(use(asked, "search_pages", query="Alba", **within)) for within in ({"file": "p0"}, {"tag": "x"}, {"until": "x"})
+    )
+    assert inside.text == "p0: Alba"
+    assert outside.text == "no pages found"
+    assert not odd.structured and odd.text.startswith("search_pages: until: 'x' is no date")
+    answered = run(use(asked, "ask", question="Alba?", file="p1"))
+    assert isinstance(answered.structured, FoundAnswer) and answered.structured.sources == []
+    refused = run(use(asked, "view_sections", page_id="p0", file="p1"))
+    assert not refused.structured and "file" in refused.text

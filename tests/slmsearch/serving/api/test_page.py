@@ -47,8 +47,9 @@ QUESTION = "Which engineer is the Eiffel Tower named after?"
 class TowerIndex:
     key = "index-1"
 
-    def search(self, queries: Any, top_k: int) -> list[list[Hit]]:
-        return [[Hit("p0", "Eiffel Tower", 1.0, "p0:design")] for _ in queries]
+    def search(self, queries: Any, top_k: int, hidden: Any = ()) -> list[list[Hit]]:
+        hits = [Hit("p0", "Eiffel Tower", 1.0, "p0:design")]
+        return [[hit for hit in hits if hit.section_id not in gone] for _, gone in zip(queries, hidden or [()] * len(queries), strict=True)]
 
 
 @dataclass
@@ -155,6 +156,28 @@ def ask(browser: Browser, question: str) -> None:
 
 
 @needs_chromium
+def test_chips_show_and_remove_what_restricts_the_documents(browser: Browser) -> None:
+    browser.run("document.querySelector('#where summary').click(); document.querySelector('#where [name=file]').focus()")
+    browser.call("Input.insertText", text="elsewhere.md")
+    assert text(browser, "#chips") == "file elsewhere.md \u00d7"
+    ask(browser, QUESTION)
+    assert text(browser, "#within") == "Only documents with file elsewhere.md"
+    assert "no pages found" in browser.run("document.querySelector('#steps').textContent")
+    assert browser.run("document.querySelectorAll('#sources figure').length") == 0
+    browser.run("document.querySelector('.chip').click()")
+    assert browser.run("[document.getElementById('chips').hidden, document.activeElement.id]") == [True, "question"]
+    ask(browser, QUESTION)
+    assert browser.run("document.getElementById('within').hidden")
+    assert browser.run("document.querySelectorAll('#sources figure').length") == 1
+    browser.run("document.querySelector('#where [name=since]').focus()")
+    browser.call("Input.insertText", text="soon")
+    browser.run("document.getElementById('question').focus()")
+    enter(browser, QUESTION)
+    assert browser.run("document.activeElement.name") == "since", "the browser says what a date looks like"
+    assert browser.complaints == []
+
+
+@needs_chromium
 def test_steps_come_one_by_one_then_answer_and_marked_source(browser: Browser, scene: Scene) -> None:
     assert browser.run("document.activeElement.id") == "question"
     enter(browser, f"{QUESTION} wait")
@@ -168,7 +191,7 @@ def test_steps_come_one_by_one_then_answer_and_marked_source(browser: Browser, s
     until(browser, "!document.getElementById('answered').hidden")
     assert text(browser, "#answer") == "Gustave Eiffel" and text(browser, "#told") == "Answer: Gustave Eiffel"
     assert re.fullmatch(r"3 steps · \d+\.\d s · slmsearch-searcher/3", text(browser, "#facts"))
-    assert browser.run("[...document.querySelectorAll('summary')].map(one => one.innerText)") == [
+    assert browser.run("[...document.querySelectorAll('#steps summary')].map(one => one.innerText)") == [
         "Searched for Eiffel Tower engineer",
         "Looked at the sections of p0",
         "Read p0:design",

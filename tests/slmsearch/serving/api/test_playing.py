@@ -43,3 +43,31 @@ def test_a_question_too_long_for_the_model_is_answered_and_fails_no_other(
     assert answers == [("1500", "answered"), ("1501", "answered"), (None, "max_tokens")]
     assert len(control.next_batch()) == 1 and len(control.next_batch()) == 2, "they were played together"
     assert counted(asked, "model_restarts_total") == 0
+
+
+def test_a_question_finds_reads_and_quotes_nothing_outside_its_scope(make: Make, control: Control) -> None:
+    control.free = False
+    asked = make()
+
+    async def talk() -> list[Any]:
+        client = Client(asked)
+        flying = [asyncio.create_task(client.ask("malformed"))]
+        await until(lambda: not control.batches.empty())
+        within = [{}, {"metadata": {"file": "p0"}}, {"metadata": {"file": "p1", "session_id": "s"}}, {"metadata": {"folder": "none"}}]
+        flying += [asyncio.create_task(client.ask("Alba?", **more)) for more in within]
+        await until(lambda: len(asked.waiting) == 4)
+        control.go.release(2)
+        return [reply.json()["slmsearch"] for reply in (await asyncio.gather(*flying))[1:]]
+
+    answers = run(talk())
+    assert [own["answer"] for own in answers[:2]] == ["1500", "1500"]
+    assert [own["steps"][0]["result"] for own in answers[2:]] == ["no pages found"] * 2
+    assert [own["steps"][1]["served"] for own in answers[2:]] == [False, False], "what is outside is not read either"
+    assert [own["sources"] for own in answers[2:]] == [[], []]
+    assert [control.next_batch(), control.next_batch()] == [["malformed"], ["Alba?"] * 4], "all scopes were played together"
+
+
+def test_a_scope_that_cannot_be_read_is_refused(make: Make) -> None:
+    reply = run(Client(make()).ask("Alba?", metadata={"since": "soon"}))
+    assert reply.status_code == 400
+    assert reply.json()["error"]["message"] == "since: 'soon' is no date; write 2025, 2025-03 or 2025-03-31"

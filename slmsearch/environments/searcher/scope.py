@@ -1,0 +1,86 @@
+"""The pages that a question may use: those of a folder, of a file, with a tag, or of a time. Nothing outside is found or read."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+from slmsearch.corpus.library import Library
+from slmsearch.corpus.pages import Page
+from slmsearch.judge.values import read_values
+
+MAX_CHARS = 500
+"""Longest value of a restriction, in characters."""
+_DATE = re.compile(r"(\d{4})(?:-(\d\d)(?:-(\d\d))?)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Restrictions; empty ones admit every page, and a page must pass all others."""
+
+    folder: str = ""
+    """Folder of the page's file, in the folder of documents; its sub-folders count."""
+    file: str = ""
+    """Path of the page's file in the folder of documents, or the page's id."""
+    tag: str = ""
+    """One of the page's tags, in any case."""
+    since: str = ""
+    """First date, as 2025, 2025-03 or 2025-03-31."""
+    until: str = ""
+    """Last date, in the same form; a year or month counts to its end."""
+
+    def admits(self, page: Page) -> bool:
+        """Return whether a page passes. One without a date does not pass where a time is given, nor one without a path a folder."""
+        path = str(page.metadata.get("path", ""))
+        dated = read_date(page.metadata.get("date")) if self.since or self.until else ""
+        return all(
+            (
+                not self.folder or path.startswith(f"{self.folder.strip('/')}/"),
+                not self.file or self.file in (path, page.id),
+                not self.tag or self.tag.casefold() in _tags(page),
+                not self.since or dated >= self.since,
+                not self.until or (dated != "" and dated[: len(self.until)] <= self.until),
+            )
+        )
+
+    def hidden(self, library: Library) -> tuple[str, ...]:
+        """Return the ids of all sections of the pages that do not pass."""
+        return tuple(section.id for page in library.pages() if not self.admits(page) for section in library.sections(page.id))
+
+
+EVERYWHERE = Scope()
+"""Scope without restrictions."""
+
+
+def read_scope(given: Mapping[str, object]) -> Scope:
+    """Read the restrictions among the fields of a request; other fields are ignored, as are empty values.
+
+    Raises:
+        ValueError: a value is no text, too long, or no date; the message names the field.
+    """
+    found = dict[str, str]()
+    for name in (field.name for field in fields(Scope)):
+        value = given.get(name)
+        if value is None:
+            continue
+        if not isinstance(value, str) or len(value) > MAX_CHARS:
+            raise ValueError(f"{name}: it is a text of at most {MAX_CHARS} characters")
+        found[name] = value.strip()
+        if name in ("since", "until") and found[name] and not _DATE.fullmatch(found[name]):
+            raise ValueError(f"{name}: {found[name][:20]!r} is no date; write 2025, 2025-03 or 2025-03-31")
+    return Scope(**found)
+
+
+def read_date(said: object) -> str:
+    """Return a page's date as 2025-03-31, 2025-03 or 2025, as far as it is known; empty for none."""
+    text = str(said).strip() if said else ""
+    if found := _DATE.match(text):
+        return found[0]
+    for kind, *parts in read_values(text[:MAX_CHARS]):
+        if kind == "date" and parts[1] != "0":
+            return "-".join(part.zfill(2) for part in parts[1:] if part != "0")
+    return ""
+
+
+def _tags(page: Page) -> set[str]:
+    tags = page.metadata.get("tags", ())
+    return {str(tag).casefold() for tag in ((tags,) if isinstance(tags, str) else tags if isinstance(tags, list | tuple) else ())}

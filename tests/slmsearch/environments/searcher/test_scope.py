@@ -1,0 +1,68 @@
+"""The pages that a question may use, and what a client may write of them."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slmsearch.corpus.library import Library
+from slmsearch.corpus.pages import Page
+from slmsearch.environments.searcher.scope import EVERYWHERE, MAX_CHARS, Scope, read_date, read_scope
+
+REPORT = Page(
+    "report", "Report", "# Report\n\n## Sales\n\nTen.\n", {"path": "2025/q1/report.md", "date": "2025-03-31", "tags": ["Sales", "board"]}
+)
+LETTER = Page("letter", "Letter", "# Letter\n\nDear Ada.\n", {"path": "2025-old/letter.md", "date": "May 3, 2024", "tags": "private"})
+NOTE = Page("note", "Note", "# Note\n\nNothing.\n")
+PAGES = (REPORT, LETTER, NOTE)
+
+
+@pytest.mark.parametrize(
+    ("scope", "passing"),
+    [
+        (EVERYWHERE, ["report", "letter", "note"]),
+        (Scope(folder="2025"), ["report"]),
+        (Scope(folder="/2025/q1/"), ["report"]),
+        (Scope(folder="2025/q"), []),
+        (Scope(file="2025-old/letter.md"), ["letter"]),
+        (Scope(file="note"), ["note"]),
+        (Scope(tag="SALES"), ["report"]),
+        (Scope(tag="private"), ["letter"]),
+        (Scope(since="2025"), ["report"]),
+        (Scope(since="2024-05-03", until="2024"), ["letter"]),
+        (Scope(until="2025-03-30"), ["letter"]),
+        (Scope(until="2025-03"), ["report", "letter"]),
+        (Scope(tag="board", until="2024"), []),
+    ],
+)
+def test_a_page_passes_by_all_restrictions(scope: Scope, passing: list[str]) -> None:
+    assert [page.id for page in PAGES if scope.admits(page)] == passing
+    hidden = set(scope.hidden(Library(PAGES)))
+    assert {section.id for page in PAGES for section in Library(PAGES).sections(page.id) if page.id not in passing} == hidden
+
+
+@pytest.mark.parametrize(
+    ("said", "date"),
+    [("2025-03-31", "2025-03-31"), ("2025-03-31T10:00:00Z", "2025-03-31"), ("May 2024", "2024-05"), ("31 May 2024", "2024-05-31"),
+     (2024, "2024"), ("soon", ""), (None, ""), ("", ""), ({"a": 1}, "")],
+)  # fmt: skip
+def test_dates_of_pages_are_read(said: object, date: str) -> None:
+    assert read_date(said) == date
+
+
+def test_other_fields_of_a_request_are_ignored_and_bad_ones_named() -> None:
+    assert read_scope({"session_id": "s", "folder": None, "tag": " x "}) == Scope(tag="x")
+    for given_, told in (({"since": "yesterday"}, "since: 'yesterday' is no date"), ({"folder": 5}, "folder: it is a text"),
+                         ({"tag": "x" * (MAX_CHARS + 1)}, "tag: it is a text of at most")):  # fmt: skip
+        with pytest.raises(ValueError, match=told):
+            read_scope(given_)
+
+
+@given(st.dictionaries(st.sampled_from(["folder", "file", "tag", "since", "until", "other"]), st.text() | st.integers() | st.none()),
+       st.dictionaries(st.sampled_from(["path", "date", "tags"]), st.text() | st.integers() | st.none() | st.lists(st.text())))  # fmt: skip
+def test_any_request_is_read_or_refused_and_any_page_passes_or_not(given_: dict[str, object], metadata: dict[str, object]) -> None:
+    try:
+        scope = read_scope(given_)
+    except ValueError as error:
+        assert str(error).partition(":")[0] in given_
+        return
+    assert scope.admits(Page("p", "P", "", metadata)) in (True, False)
