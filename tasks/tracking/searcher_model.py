@@ -19,7 +19,6 @@ from mlflow.models import Model, ModelSignature
 from mlflow.types import ColSpec, DataType, Schema
 
 from slmsearch.config import RunConfig
-from slmsearch.environments.searcher.scope import EVERYWHERE
 from slmsearch.evaluate.policies import TRAINED, PolicySpec
 from slmsearch.models.hashes import trained_policy
 from slmsearch.serving.api import playing
@@ -82,7 +81,7 @@ class SearcherModel:
         names = [*asked]
         with self._lock:
             for start in range(0, len(names), self._batch):
-                batch = {name: (asked[name], EVERYWHERE) for name in names[start : start + self._batch]}
+                batch = {name: playing.ClientQuestion(asked[name]) for name in names[start : start + self._batch]}
                 playing.play(batch, (), on_turn=lambda name, step: None, on_end=answers.__setitem__)
         return pd.DataFrame([_row(answers[name]) for name in names], columns=[*COLUMNS])
 

@@ -80,7 +80,7 @@ def make_app(service: SearcherService, token: str | None, feedback: FeedbackLog 
             service.metrics.requests.labels(error.code).inc()
             raise
         name = uuid.uuid4().hex
-        events = service.ask(request.question, name, request.caller, request.scope)
+        events = service.ask(request.question, name, request.caller)
         reply = AskedReply(f"chatcmpl-{name}", int(time.time()), request.json_answers)
         try:
             if not request.stream:

@@ -13,7 +13,7 @@ from slmsearch.environments.searcher.scope import MAX_CHARS, Scope
 from slmsearch.environments.searcher.tools import GO_ON, MAX_QUERY_CHARS, READ, SEARCH, VIEW
 from slmsearch.episodes.episode import ToolCall
 from slmsearch.foreign import one_line
-from slmsearch.serving.api.playing import Answer, PlayedStep, ServedCall
+from slmsearch.serving.api.playing import Answer, ClientQuestion, PlayedStep, ServedCall
 from slmsearch.serving.api.protocol import MAX_ID_CHARS, MAX_QUESTION_CHARS, ApiError, FoundAnswer, content_of, describe_answer, parse_scope
 from slmsearch.serving.api.searcher_service import SearcherService
 
@@ -167,7 +167,7 @@ async def call_tool(service: SearcherService, name: str, arguments: Mapping[str,
 
 async def _ask(service: SearcherService, question: str, scope: Scope, tell: Tell) -> ToolReply:
     steps: list[PlayedStep] = []
-    async with aclosing(service.ask(question, scope=scope)) as events:
+    async with aclosing(service.ask(ClientQuestion(question, scope))) as events:
         async for event in events:
             if isinstance(event, Answer):
                 found = describe_answer(event, steps)

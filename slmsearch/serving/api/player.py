@@ -217,7 +217,7 @@ class Player(threading.Thread):
                 return
             asked[name].tell(answer)
             if self._on_answer is not None:
-                self._on_answer(asked[name].text, answer, asked[name].caller)
+                self._on_answer(asked[name].question.text, answer, asked[name].caller)
 
         again: list[AskedQuestion] = []
         if asked:
@@ -227,12 +227,12 @@ class Player(threading.Thread):
         hangs.start()
         try:
             if calls:  # first: they take no time beside questions
-                served = self._child.call(playing.serve_calls, [(call, question.scope) for question, call in calls], withdrawn)
+                served = self._child.call(playing.serve_calls, [(call, question.question.scope) for question, call in calls], withdrawn)
                 for (question, _), result in zip(calls, served, strict=True):
                     question.tell(result)
             if asked:
-                texts = {name: (one.text, one.scope) for name, one in asked.items()}
-                self._child.call(playing.play, texts, withdrawn, on_turn=on_turn, on_end=on_end)
+                questions = {name: one.question for name, one in asked.items()}
+                self._child.call(playing.play, questions, withdrawn, on_turn=on_turn, on_end=on_end)
         finally:
             hangs.cancel()
         if again:

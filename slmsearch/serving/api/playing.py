@@ -8,12 +8,12 @@ from functools import lru_cache
 from slmsearch.config import RunConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.corpus.view import View
-from slmsearch.environments.searcher.answer_sources import AnswerSource, find_sources
+from slmsearch.environments.searcher.answer_sources import AnswerSource, find_sources, is_supported
 from slmsearch.environments.searcher.indexed_corpus import open_indexed_corpus
 from slmsearch.environments.searcher.rollout import Watch, play_episodes
 from slmsearch.environments.searcher.scope import EVERYWHERE, Scope
 from slmsearch.environments.searcher.searcher_environment import SearcherEnvironment
-from slmsearch.environments.searcher.twins import UNKNOWABLE, make_twins
+from slmsearch.environments.searcher.twins import UNKNOWABLE, find_stating, make_twins
 from slmsearch.episodes.episode import Episode, StopReason, ToolCall, Turn
 from slmsearch.episodes.playable import without_token_limits
 from slmsearch.episodes.sampler import Sampler, Sampling
@@ -23,6 +23,7 @@ from slmsearch.evaluate.policies import PolicySpec
 from slmsearch.evaluate.run import make_policy_sampler, select_questions, without_tokens
 from slmsearch.foreign import encodable
 from slmsearch.judge import ExactJudge
+from slmsearch.judge.exact import typed_match
 from slmsearch.retrieval.search import SearchIndex
 
 RESULT_CHARS = 500
@@ -59,6 +60,17 @@ class ServedPolicy:
 
 
 @dataclass(frozen=True, slots=True)
+class ClientQuestion:
+    """A question of a client."""
+
+    text: str
+    scope: Scope = EVERYWHERE
+    """Pages that it may use."""
+    verify: bool = False
+    """Play it again without the texts that state its answer."""
+
+
+@dataclass(frozen=True, slots=True)
 class PlayedStep:
     """A turn without an answer."""
 
@@ -83,6 +95,9 @@ class Answer:
     promise: Promise | None = None
     confidence: float | None = None
     """Probability that the answer is right; None for no answer, for "I don't know", and without a promise."""
+    verified: bool | None = None
+    """True if the answer was another one without the texts that state it; None if that was not asked for, or nothing that was read
+    states it."""
 
     @property
     def is_unsure(self) -> bool:
@@ -151,7 +166,7 @@ def load(served: ServedPolicy) -> tuple[ServedPolicy, bool]:
 
 
 def play(
-    asked: Mapping[str, tuple[str, Scope]],
+    asked: Mapping[str, ClientQuestion],
     withdrawn: Collection[str],
     on_turn: Callable[[str, PlayedStep], None],
     on_end: Callable[[str, Answer], None],
@@ -161,13 +176,14 @@ def play(
     A question that is too long for the policy's context ends as `max_tokens`, and the others continue.
 
     Args:
-        asked: text of each question and the pages that it may use, by id.
+        asked: the questions by id.
         withdrawn: ids of pages that are neither found nor read.
         on_turn: receives the id of a question and a step.
         on_end: receives the id of a question and its answer.
     """
     (loaded,) = _loaded
-    questions = [Question(name, text, "", view=loaded.view(withdrawn, scope)) for name, (text, scope) in asked.items()]
+    questions = [Question(name, one.text, "", view=loaded.view(withdrawn, one.scope)) for name, one in asked.items()]
+    held = list[tuple[Question, Answer]]()
     environment = loaded.environment
     toolbox, config = environment.toolbox, environment.config
 
@@ -181,7 +197,11 @@ def play(
         promise, sure = loaded.served.promise, None
         if promise is not None and is_given(episode.answer):
             sure = promise.calibration.confidence(describe(episode, sources))
-        on_end(question.id, Answer(played, sources, loaded.served.version, loaded.index_key, promise, sure))
+        answer = Answer(played, sources, loaded.served.version, loaded.index_key, promise, sure)
+        if asked[question.id].verify and is_supported(episode, sources):
+            held.append((question, answer))
+        else:
+            on_end(question.id, answer)
 
     sampling = Sampling(0.0, config.evaluate.seed, environment.limits.max_turn_tokens)
     try:
@@ -192,6 +212,25 @@ def play(
             return
         for name, one in asked.items():
             play({name: one}, withdrawn, on_turn, on_end)
+        return
+    for (question, answer), verified in zip(held, _verify(loaded, held, sampling), strict=True):
+        on_end(question.id, replace(answer, verified=verified))
+
+
+def _verify(loaded: _Loaded, held: Sequence[tuple[Question, Answer]], sampling: Sampling) -> list[bool]:
+    """Play questions again without the sections that state their answers; return for each whether the answer was another one."""
+    toolbox, given = loaded.environment.toolbox, [answer.episode.answer or "" for _, answer in held]
+    stated = [
+        replace(question, answer=text, section_ids=tuple(source.section_id for source in answer.sources if source.supports))
+        for (question, answer), text in zip(held, given, strict=True)
+    ]
+    views = [
+        View((question.view.hidden if question.view else ()) + gone)
+        for question, gone in zip(stated, find_stating(stated, toolbox), strict=True)
+    ]
+    again = [replace(question, answer="", section_ids=(), view=view) for question, view in zip(stated, views, strict=True)]
+    played = play_episodes(again, loaded.sampler, toolbox, loaded.environment.config.searcher, sampling)
+    return [not typed_match(episode.answer, (text,)) for episode, text in zip(played, given, strict=True)]
 
 
 def replay(questions: Sequence[Question], digest: str, key: str) -> list[tuple[bool, bool]]:

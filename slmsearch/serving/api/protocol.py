@@ -14,13 +14,13 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from slmsearch.corpus.questions import UNKNOWN_ANSWER
 from slmsearch.environments.searcher.answer_sources import AnswerSource, is_supported
-from slmsearch.environments.searcher.scope import EVERYWHERE, Scope, read_scope
+from slmsearch.environments.searcher.scope import Scope, read_scope
 from slmsearch.episodes.episode import Episode, StopReason
 from slmsearch.evaluate.confidence import LEVEL
 from slmsearch.foreign import encodable
 from slmsearch.serving.api.caller import NOBODY, Caller, read_parent
 from slmsearch.serving.api.feedback import Verdict
-from slmsearch.serving.api.playing import Answer, PlayedStep
+from slmsearch.serving.api.playing import Answer, ClientQuestion, PlayedStep
 from slmsearch.serving.api.response_format import JsonAnswers
 
 MODEL = "searcher"
@@ -129,6 +129,7 @@ class ChatRequest(_Read):
     tool_choice: Any = None
     functions: list[Any] | None = None
     function_call: Any = None
+    verify: bool | None = None
     # For the trace alone: what is no text names nobody. Metadata may also restrict the pages, see `parse_scope`.
     user: Any = None
     safety_identifier: Any = None
@@ -162,14 +163,12 @@ Body = TypeVar("Body", bound=BaseModel)
 class AskedRequest:
     """A parsed request."""
 
-    question: str
+    question: ClientQuestion
     stream: bool
     include_usage: bool
     json_answers: JsonAnswers | None = None
     """Writer of JSON answers; None writes text."""
     caller: Caller = NOBODY
-    scope: Scope = EVERYWHERE
-    """Pages that may be used."""
 
 
 def parse_request(body: bytes, traceparent: str = "") -> AskedRequest:
@@ -189,8 +188,8 @@ def parse_request(body: bytes, traceparent: str = "") -> AskedRequest:
     metadata = read.metadata if isinstance(read.metadata, dict) else {}
     user = _name_of(read.safety_identifier) or _name_of(read.user)
     caller = Caller(user, _name_of(metadata.get("session_id")), read_parent(traceparent))
-    question, scope = find_question(read.messages), parse_scope(metadata)
-    return AskedRequest(question, bool(read.stream), bool(options and options.include_usage), formatted, caller, scope)
+    question = ClientQuestion(find_question(read.messages), parse_scope(metadata), bool(read.verify))
+    return AskedRequest(question, bool(read.stream), bool(options and options.include_usage), formatted, caller)
 
 
 def parse_scope(given: Mapping[str, object]) -> Scope:
@@ -339,6 +338,10 @@ class FoundAnswer(BaseModel):
     promise: KeptPromise | None
     stop_reason: str
     supported: bool | None = Field(description="Whether a section that was read states the answer; null where no text could.")
+    verified: bool | None = Field(
+        None,
+        description="On request: whether the answer is another one without the texts that state it; null where none that was read does.",
+    )
     sources: list[AnswerSource]
     steps: list[PlayedStep]
     seconds: float
@@ -361,6 +364,7 @@ def describe_answer(answer: Answer, steps: Sequence[PlayedStep]) -> FoundAnswer:
         promise=told,
         stop_reason=str(episode.stop_reason),
         supported=is_supported(episode, answer.sources),
+        verified=answer.verified,
         sources=[_as_encodable(source) for source in answer.sources],
         steps=list(steps),
         seconds=round(episode.seconds, 3),

@@ -17,7 +17,7 @@ from slmsearch.processes.call import Child
 from slmsearch.serving.api.caller import NOBODY, Caller
 from slmsearch.serving.api.metrics import ABANDONED, SERVED_CALL, ServiceMetrics
 from slmsearch.serving.api.player import Admit, HeldBackError, OnAnswer, Player
-from slmsearch.serving.api.playing import Answer, PlayedStep, ServedCall, ServedPolicy
+from slmsearch.serving.api.playing import Answer, ClientQuestion, PlayedStep, ServedCall, ServedPolicy
 from slmsearch.serving.api.protocol import ApiError
 from slmsearch.serving.api.waiting import RETRY_S, AskedQuestion, WaitingQuestions
 
@@ -122,20 +122,19 @@ class SearcherService:
         return self.player.served.version
 
     async def ask(
-        self, text: str, name: str | None = None, caller: Caller = NOBODY, scope: Scope = EVERYWHERE
+        self, question: ClientQuestion, name: str | None = None, caller: Caller = NOBODY
     ) -> AsyncGenerator[PlayedStep | Answer, None]:
         """Ask a question; yield its steps as they come, and last the answer.
 
         Args:
-            text: of the question.
+            question: of a client.
             name: id of the question in its trace; None makes one.
             caller: who asks, for the trace.
-            scope: pages that it may use.
 
         Raises:
             ApiError: the question was not answered.
         """
-        async with aclosing(self._events(text, None, scope, name, caller)) as events:
+        async with aclosing(self._events(question, name=name, caller=caller)) as events:
             async for event in events:
                 assert not isinstance(event, ServedCall)
                 yield event
@@ -146,16 +145,16 @@ class SearcherService:
         Raises:
             ApiError: the tool was not called.
         """
-        async with aclosing(self._events(call.argument, call, scope)) as events:
+        async with aclosing(self._events(ClientQuestion(call.argument, scope), call)) as events:
             event = await anext(events)
         assert isinstance(event, ServedCall)
         return event
 
     async def _events(
-        self, text: str, call: ToolCall | None, scope: Scope, name: str | None = None, caller: Caller = NOBODY
+        self, question: ClientQuestion, call: ToolCall | None = None, name: str | None = None, caller: Caller = NOBODY
     ) -> AsyncGenerator[PlayedStep | Answer | ServedCall, None]:
         started = time.monotonic()
-        asked = AskedQuestion(text, started + self.settings.deadline_s, call, name or uuid.uuid4().hex, caller, scope)
+        asked = AskedQuestion(question, started + self.settings.deadline_s, call, name or uuid.uuid4().hex, caller)
         outcome = ABANDONED
         try:
             self._accept(asked)

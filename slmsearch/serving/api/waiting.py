@@ -8,11 +8,10 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from slmsearch.environments.searcher.scope import EVERYWHERE, Scope
 from slmsearch.episodes.episode import ToolCall
 from slmsearch.errors import SlmSearchError
 from slmsearch.serving.api.caller import NOBODY, Caller
-from slmsearch.serving.api.playing import Answer, PlayedStep, ServedCall
+from slmsearch.serving.api.playing import Answer, ClientQuestion, PlayedStep, ServedCall
 from slmsearch.serving.api.protocol import ApiError
 
 Event = PlayedStep | Answer | ServedCall | SlmSearchError
@@ -25,16 +24,14 @@ RETRY_S = 5
 class AskedQuestion:
     """A question, or a call of a tool, and the events for the client. Made in the event loop."""
 
-    text: str
-    """Text of the question, or argument of the call."""
+    question: ClientQuestion
+    """Question, or as its text the argument of the call."""
     deadline: float
     """Deadline by `time.monotonic`."""
     call: ToolCall | None = None
     """Name of the tool; None for a question."""
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     caller: Caller = NOBODY
-    scope: Scope = EVERYWHERE
-    """Pages that it may use."""
     abandoned: bool = False
     """True if no client waits for the answer any more."""
     _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)

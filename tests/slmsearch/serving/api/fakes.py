@@ -144,7 +144,7 @@ class FakeChild:
                 playing._loaded[:] = [self._loaded]
                 return function(*args)
         self.playing = True
-        self.control.batches.put([text for text, _ in args[0].values()])
+        self.control.batches.put([one.text for one in args[0].values()])
         if not self.control.free:
             assert self.control.go.acquire(timeout=WAIT_SECONDS)
         self.playing = False

@@ -71,3 +71,23 @@ def test_a_scope_that_cannot_be_read_is_refused(make: Make) -> None:
     reply = run(Client(make()).ask("Alba?", metadata={"since": "soon"}))
     assert reply.status_code == 400
     assert reply.json()["error"]["message"] == "since: 'soon' is no date; write 2025, 2025-03 or 2025-03-31"
+
+
+def test_an_answer_is_verified_by_playing_without_the_texts_that_state_it(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    def by_heart(question: str, results: list[str]) -> str:
+        return "<answer>1501</answer>" if "by heart" in question and len(results) == 2 else script(question, results)
+
+    monkeypatch.setattr(playing, "make_policy_sampler", lambda *_: ScriptedSampler(by_heart))
+    asked = make()
+
+    def verified(text: str, **fields: Any) -> tuple[str | None, bool | None]:
+        own = run(Client(asked).ask(text, **fields)).json()["slmsearch"]
+        return own["answer"], own["verified"]
+
+    assert verified("Alba?", verify=True) == ("1500", True), "without its history Alba gives no year"
+    assert verified("Alba?") == ("1500", None), "it was not asked for"
+    assert verified("Brixa by heart?", verify=True) == ("1501", False), "it says so whatever it reads"
+    assert verified("Cortona by heart?", verify=True) == ("1501", None), "nothing that was read states it"
+    assert verified("Who?", verify=True) == ("I don't know", None)
+    steps = run(Client(asked).ask("Alba?", verify=True)).json()["slmsearch"]["steps"]
+    assert len(steps) == 2, "those of the second play are not shown"

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from slmsearch.serving.api.app import MAX_BODY_BYTES, make_app
+from slmsearch.serving.api.playing import ClientQuestion
 from slmsearch.serving.api.protocol import MAX_QUESTION_CHARS, ApiError, AskedRequest, parse_request
 from slmsearch.serving.api.searcher_service import SearcherService
 from tests.slmsearch.serving.api import fakes
@@ -25,15 +26,15 @@ def body(**fields: Any) -> bytes:
 
 def test_the_last_message_of_the_user_is_the_question() -> None:
     history = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "x" * 99_999}, {"role": "assistant", "content": None}]
-    assert parse_request(body(messages=[*history, USER])) == AskedRequest("Where is Alba?", False, False)
+    assert parse_request(body(messages=[*history, USER])) == AskedRequest(ClientQuestion("Where is Alba?"), False, False)
     parts = [{"type": "text", "text": " Where"}, {"type": "text", "text": "is Alba? "}]
     asked = parse_request(body(messages=[{"role": "user", "content": parts}], stream=True, stream_options={"include_usage": True}))
-    assert asked == AskedRequest("Where\nis Alba?", True, True)
+    assert asked == AskedRequest(ClientQuestion("Where\nis Alba?"), True, True)
 
 
 def test_fields_that_are_not_known_are_left_alone() -> None:
     fields = {"temperature": 3, "max_tokens": -1, "tool_choice": "none", "tools": [], "n": 1, "stream": None, "brand_new": {"a": [1]}}
-    assert parse_request(body(**fields)).question == "Where is Alba?"
+    assert parse_request(body(**fields)).question.text == "Where is Alba?"
 
 
 @pytest.mark.parametrize(
@@ -48,7 +49,7 @@ def test_fields_that_are_not_known_are_left_alone() -> None:
     ],
 )
 def test_what_clients_send_beside_a_question_changes_nothing(fields: dict[str, Any]) -> None:
-    assert parse_request(body(**fields)) == AskedRequest("Where is Alba?", False, False)
+    assert parse_request(body(**fields)) == AskedRequest(ClientQuestion("Where is Alba?"), False, False)
 
 
 @pytest.mark.parametrize(
