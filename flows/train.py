@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from prefect import flow, get_run_logger
 
+from flows.stages.forecasting import forecast_training
 from flows.stages.pipeline import DEFAULTS, Pipeline, open_pipeline
 from flows.stages.promotion import promote_or_hold
 from flows.stages.stages import (
@@ -22,7 +23,7 @@ from flows.stages.stages import (
 from flows.stages.summary import BesideSearch, ControlEvaluated, Outcome, conclude
 from slmsearch.config import PolicyConfig, RunConfig
 from slmsearch.environments.registry import environment_of
-from slmsearch.errors import ConfigError, ContextError
+from slmsearch.errors import ConfigError, ContextError, TrainingError
 from slmsearch.evaluate.policies import TRAINED, UNTRAINED, PolicySpec, parse_policy
 from slmsearch.models.hashes import trained_policy
 from slmsearch.training.job import make_job
@@ -72,6 +73,24 @@ def train(config: RunConfig = DEFAULTS) -> dict[str, object]:
         return {**train_adapter(start_from_examples(run, data), data), **run.ids}
 
 
+@flow(name="forecast", persist_result=True, result_serializer="json")
+def forecast(config: RunConfig = DEFAULTS) -> dict[str, object]:
+    """Make the supervised start, if one is configured, and forecast what GRPO would bring to it.
+
+    Args:
+        config: settings that differ from the defaults, by section; docs/configuration.md explains each.
+    """
+    with open_pipeline("forecast", config, trains=True) as run:
+        data = prepare_data(run)
+        expected = forecast_training(start_from_examples(run, data), data)
+        if expected is None:
+            measured = "`slmsearch bench forecast` has measured trainings on this machine"
+            raise TrainingError(
+                f"no forecast: it needs 24 held-out questions, or forecast.questions for a short training, and that {measured}"
+            )
+        return {**expected, **run.ids}
+
+
 Decide = Callable[[Pipeline, Evaluated], Pipeline]
 
 
@@ -97,6 +116,7 @@ def train_in(run: Pipeline, begin: PolicyConfig | None = None, decide: Decide = 
     run = start_from_examples(replace(run, config=run.config.changed({"policy": begin or run.config.policy})), data)
     before = evaluate_policy(run, data, PolicySpec(UNTRAINED, run.config.policy), "evaluate-before")
     run = decide(run, before)
+    expected = None if run.config.learn.budget_s else forecast_training(run, data)  # a time limit is planned to the last minute
     trained = train_adapter(run, data)
     if environment.data.output:
         trained["output"] = lay_out_training(run, data)
@@ -111,7 +131,7 @@ def train_in(run: Pipeline, begin: PolicyConfig | None = None, decide: Decide = 
     beside_search = play_without_searching(run, base.config.policy, data, trained, after) if controls.has_reader() else None
     deciding = beside_search.gain if beside_search and comparison["decision"] != "reject" else comparison
     decision = promote_or_hold(base if beside_search else run, data, trained, before, after, deciding)
-    return conclude(run, Outcome(before, after, baselines, trained, control, comparison, gain, rl_adds, decision, beside_search))
+    return conclude(run, Outcome(before, after, baselines, trained, control, comparison, gain, rl_adds, decision, beside_search, expected))
 
 
 def evaluated_all(run: Pipeline, data: Data, specs: Iterable[PolicySpec]) -> dict[str, Evaluated]:

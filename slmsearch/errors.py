@@ -76,6 +76,10 @@ class TrainingError(SlmSearchError, boundary="training"):
     """Error of a training that ended before its last step, or refuses to start."""
 
 
+class NotWorthItError(TrainingError):
+    """Error of a training that its forecast has held."""
+
+
 class PromotionError(SlmSearchError, boundary="promotion"):
     """Error of a promotion: the champion changed since the decision, or cannot be moved."""
 

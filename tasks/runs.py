@@ -17,6 +17,7 @@ from slmsearch.config import DecisionConfig, PathsConfig, RunConfig, TrackingCon
 from slmsearch.environments.searcher.twins import Twin
 from slmsearch.errors import EvaluationError, SlmSearchError
 from slmsearch.evaluate.compare import Comparison, compare, shared_rows
+from slmsearch.evaluate.forecast import show_gain
 from slmsearch.evaluate.store import Evaluation, load_evaluation
 from slmsearch.evaluate.trust import SAMPLED
 from slmsearch.lineage.graph import flatten
@@ -118,7 +119,7 @@ def load_results(tracker: Tracker, run: RunRecord, paths: PathsConfig) -> RunRes
         evaluations=evaluations,
         comparisons=comparisons,
         decision=str(summary.get("decision") or run.tags.get(f"{TAG}decision", "")),
-        reason=" ".join([str(summary.get("reason") or run.tags.get(f"{TAG}reason", "")), summary.get("beside_untrained", "")]).strip(),
+        reason=" ".join(filter(None, [str(summary.get("reason") or run.tags.get(f"{TAG}reason", "")), *_told(summary)])),
         metric=decision.metric,
         alpha=decision.alpha,
         trust=tracker.read_json(run.id, TRUST_FILE) or {},
@@ -131,10 +132,18 @@ def load_results(tracker: Tracker, run: RunRecord, paths: PathsConfig) -> RunRes
     )
 
 
+def _told(summary: Mapping[str, Any]) -> Iterator[str]:
+    """Return the sentences that a report adds to the reason of a decision."""
+    yield summary.get("beside_untrained", "")
+    if told := summary.get("forecast"):
+        yield f"GRPO was expected to bring {show_gain(told['gain'])}, and brought {100 * summary['difference']['mean']:+.1f}."
+
+
 def _keys(lineage: Mapping[str, str]) -> dict[str, str]:
     """Return the evaluations that a run's lineage names; controls come first, then before and after."""
     found = {name.removeprefix(EVAL_KEY): key for name, key in lineage.items() if name.startswith(EVAL_KEY)}
-    found = {name: key for name, key in found.items() if name.rpartition("-")[2] not in (*get_args(Twin), SAMPLED)}
+    beside = (*get_args(Twin), SAMPLED)
+    found = {name: key for name, key in found.items() if name.rpartition("-")[2] not in beside and not name.startswith("forecast-")}
     return dict(sorted(found.items(), key=lambda item: ((BEFORE, AFTER).index(item[0]) if item[0] in (BEFORE, AFTER) else -1, item[0])))
 
 

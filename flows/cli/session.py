@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from slmsearch.errors import ConfigError, InvalidDataError, SlmSearchError
+from slmsearch.errors import ConfigError, InvalidDataError, NotWorthItError, SlmSearchError
 from slmsearch.foreign import cause_of, visible, without_credentials
 
 if TYPE_CHECKING:
@@ -245,7 +245,7 @@ def exit_code(error: SlmSearchError | OSError) -> int:
     """Return the exit code of an error."""
     if isinstance(error, ConfigError):
         return USAGE
-    return NEGATIVE if isinstance(error, InvalidDataError) else MISSING
+    return NEGATIVE if isinstance(error, InvalidDataError | NotWorthItError) else MISSING
 
 
 def _describe(error: SlmSearchError | OSError) -> str:
@@ -289,7 +289,19 @@ def command(group: click.Group, name: str, **options: Any) -> Callable[[Callable
 SECTIONS = {
     "The pipeline and its results": ("init", "learn", "run", "up", "report", "compare", "lineage", "nights", "promote", "rollback"),
     "Pages and questions": ("pages", "questions", "validate", "index", "reindex", "search", "retrieval-report", "setup", "world"),
-    "Models and training": ("models", "bootstrap", "sft", "preflight", "train", "planner", "evaluate", "judge", "export", "bundle"),
+    "Models and training": (
+        "models",
+        "bootstrap",
+        "sft",
+        "preflight",
+        "forecast",
+        "train",
+        "planner",
+        "evaluate",
+        "judge",
+        "export",
+        "bundle",
+    ),
     "Asking, serving, upkeep": ("ask", "infer", "serve", "calibrate", "mcp", "corrections", "dataset", "sandbox", "config", "ops", "bench"),
 }
 """Sections of the help."""

@@ -30,11 +30,12 @@ FLOWS = {
     "housekeeping": "flows.housekeeping:housekeeping",
     "reconcile": "flows.reconcile:reconcile",
     "train": "flows.train:train",
+    "forecast": "flows.train:forecast",
 }
-"""Flow name -> its entrypoint; all but the last are deployed."""
+"""Flow name -> its entrypoint; all but the last two are deployed."""
 PARTS = {"evaluate-shard": "flows.evaluate_shard:evaluate_shard"}
 """Deployed flows that other flows start."""
-LEARNING = ("train", "train-and-eval", "train-planner", "learn")
+LEARNING = ("train", "forecast", "train-and-eval", "train-planner", "learn")
 """Names of flows that need the configured model."""
 POLL_SECONDS = 1.0
 

@@ -39,6 +39,11 @@ def show_night(table: str, told: str, is_alarm: bool) -> None:
     create_markdown_artifact(markdown, key="night", description="The champion tonight, beside earlier nights and its promotion")
 
 
+def show_forecast(told: str) -> None:
+    """Show what the training is expected to bring."""
+    create_markdown_artifact(escape(told), key="forecast", description="What the training is expected to bring")
+
+
 def show_lineage(lineage: Mapping[str, str]) -> None:
     """Show the lineage of the run."""
     create_markdown_artifact(f"```json\n{json.dumps(lineage, indent=2)}\n```", key="lineage", description="Content keys, in order")

@@ -93,11 +93,11 @@ def build_current_index(run: Pipeline, digest: str, key: str, current: bool = Tr
 def evaluate_policy(run: Pipeline, data: Data, spec: PolicySpec, stage: str) -> Evaluated:
     """Evaluate a policy or look its evaluation up; one with a model also on twins, and sampled, as configured."""
     wanted = run.config.evaluate
-    whole = _evaluate(_playing(run, "whole"), data, spec, stage)
+    whole = evaluate_once(_playing(run, "whole"), data, spec, stage)
     twins = [view for view in wanted.views if view != "whole"] if spec.policy else []
-    keys = {str(view): _evaluate(_playing(run, view), data, spec, f"{stage}-{view}")["key"] for view in twins}
+    keys = {str(view): evaluate_once(_playing(run, view), data, spec, f"{stage}-{view}")["key"] for view in twins}
     if spec.policy and wanted.samples > 1:
-        keys[SAMPLED] = _evaluate(_playing(run, "whole", wanted.samples), data, spec, f"{stage}-{SAMPLED}")["key"]
+        keys[SAMPLED] = evaluate_once(_playing(run, "whole", wanted.samples), data, spec, f"{stage}-{SAMPLED}")["key"]
     if keys:
         whole["trust"] = trust_task(spec.name, whole["key"], keys, run.config.paths.evals, run.config.decision)
         name = NOT_IN_NAMES.sub("-", stage)
@@ -113,7 +113,8 @@ def _playing(run: Pipeline, view: str, samples: int = 1) -> Pipeline:
     return replace(run, config=run.config.changed({"evaluate.views": (view,), "evaluate.samples": samples}))
 
 
-def _evaluate(run: Pipeline, data: Data, spec: PolicySpec, stage: str) -> Evaluated:
+def evaluate_once(run: Pipeline, data: Data, spec: PolicySpec, stage: str) -> Evaluated:
+    """Evaluate a policy as the settings say, or look its evaluation up; `evaluate_policy` adds twins and sampled episodes."""
     config, stage = run.config, NOT_IN_NAMES.sub("-", stage)
     key = eval_key(questions_of(data.digest, config.paths, config.evaluate), data.index_key, spec, config, data.digest)
     computes_here = spec.policy is not None and not spec.policy.base_url

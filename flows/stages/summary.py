@@ -94,6 +94,8 @@ class Outcome:
     decision: Mapping[str, str]
     beside_search: BesideSearch | None = None
     """Baselines of a run on real pages."""
+    forecast: Mapping[str, Any] | None = None
+    """Expected result of the training; None without a forecast."""
 
 
 def conclude(run: Pipeline, outcome: Outcome) -> dict[str, object]:
@@ -154,6 +156,8 @@ def summarise_run(run: Pipeline, outcome: Outcome) -> dict[str, object]:
         summary |= {"difference_untrained": _difference(beside.fair_gain), "beside_untrained": beside.describe()}
         if outcome.control and outcome.rl_adds:
             summary |= {"sft_continued": figures_of(outcome.control), "difference_sft": _difference(outcome.rl_adds)}
+    if outcome.forecast:
+        summary["forecast"] = outcome.forecast
     if run.trust:
         summary["trust"] = run.trust
     summary["evaluations"] = {name: found["key"] for name, found in policies.items()}

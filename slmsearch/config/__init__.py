@@ -19,7 +19,7 @@ from slmsearch.config.learning import (
     TrainConfig,
     VllmConfig,
 )
-from slmsearch.config.measuring import DecisionConfig, EvaluateConfig, NightlyConfig, TrackingConfig
+from slmsearch.config.measuring import DecisionConfig, EvaluateConfig, ForecastConfig, NightlyConfig, TrackingConfig
 from slmsearch.config.playing import (
     JudgeConfig,
     LimitsConfig,
@@ -35,40 +35,6 @@ from slmsearch.config.playing import (
     WorkerConfig,
 )
 from slmsearch.config.section import ConfigSection
-
-__all__ = [
-    "BesideConfig",
-    "ConfigSection",
-    "ControlConfig",
-    "CorpusConfig",
-    "DecisionConfig",
-    "EmbedderConfig",
-    "EvaluateConfig",
-    "JudgeConfig",
-    "LearnConfig",
-    "LimitsConfig",
-    "LoraSection",
-    "MonitorConfig",
-    "NightlyConfig",
-    "PathsConfig",
-    "PlanRewardConfig",
-    "PlanSftConfig",
-    "PlannerConfig",
-    "PolicyConfig",
-    "ProgramLimits",
-    "RetrievalConfig",
-    "RewardConfig",
-    "RunConfig",
-    "SandboxConfig",
-    "SearcherConfig",
-    "ServiceConfig",
-    "SftConfig",
-    "TrackingConfig",
-    "TrainConfig",
-    "VllmConfig",
-    "WorkerConfig",
-    "WorldConfig",
-]
 
 
 class RunConfig(ConfigSection):
@@ -92,6 +58,7 @@ class RunConfig(ConfigSection):
     control: ControlConfig = ControlConfig()
     learn: LearnConfig = LearnConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
+    forecast: ForecastConfig = ForecastConfig()
     decision: DecisionConfig = DecisionConfig()
     nightly: NightlyConfig = NightlyConfig()
     tracking: TrackingConfig = TrackingConfig()

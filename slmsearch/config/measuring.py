@@ -37,6 +37,17 @@ class EvaluateConfig(ConfigSection):
     `tiny-searcher-clean` is what supervised training on perfect demonstrations reaches in the time of checkpoint and GRPO together."""
 
 
+class ForecastConfig(ConfigSection):
+    """Settings of the forecast before a training (`slmsearch forecast`)."""
+
+    questions: int = Field(default=0, ge=0)
+    """Held-out questions that the start plays; 0 takes as many as a twelfth of the training's time holds, and none if that is too few."""
+    samples: int = Field(default=16, ge=2)
+    """Episodes per question, sampled at temperature 1, beside the greedy one."""
+    if_worth_it: bool = False
+    """Train only if the forecast says that it is worth its time."""
+
+
 class DecisionConfig(ConfigSection):
     """Settings of the promotion rule."""
 

@@ -28,6 +28,7 @@ from slmsearch.episodes.rows import EpisodeRow
 from slmsearch.episodes.sampler import Sampler, Sampling
 from slmsearch.episodes.teaching import select_questions
 from slmsearch.errors import JudgeError, PreflightError
+from slmsearch.evaluate.forecast import UPDATE_FACTOR
 from slmsearch.evaluate.worked_examples import longest_prompt
 from slmsearch.judge import Judge
 from slmsearch.judge.qualify import REMEDY, read_state
@@ -41,8 +42,6 @@ MAX_PREFLIGHT_QUESTIONS = 16
 """Largest number of groups played before training: enough to tell a share of a tenth from a half."""
 DISK_RESERVE = 200e6
 """Bytes beside the checkpoints: log, reports, adapter."""
-UPDATE_FACTOR = 2.5
-"""Duration of a whole step in units of its rollouts, roughly, for the time estimate."""
 MAX_TRUNCATED = 0.5
 """Share of preflight episodes that may be cut off by a token limit."""
 MAX_MALFORMED = 0.9

@@ -1,17 +1,22 @@
 """Commands that measure: `slmsearch bench ...`."""
 
+import json
+import subprocess
+import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from flows.cli.session import Session, cli, command, option
 from slmsearch.artifacts.files import replace_json
-from slmsearch.errors import ConfigError
+from slmsearch.errors import ConfigError, TrainingError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from slmsearch.extensions.bench.gpu import Preset
     from slmsearch.extensions.bench.result import Result
     from slmsearch.extensions.bench.shapes import BenchShape
@@ -200,6 +205,34 @@ def service(session: Session, policy: str | None) -> None:
     log.parent.mkdir(parents=True, exist_ok=True)
     flags = [*session.flags, "--service.traced_frac=0", *(["--policy", policy] if policy else [])]
     _finish(session, "service", run_service(flags, API_TOKEN, config.service.deadline_s, texts, log, session.say))
+
+
+@command(bench, "forecast")
+def forecast(session: Session) -> None:
+    """Train forty times, shortly, and measure how well forecasts hold.
+
+    Takes two hours on two cores; a killed measurement goes on where it was. Writes forecast.json, and the table of the trainings.
+    """
+    from flows.stages.forecasting import FILE
+    from slmsearch.evaluate.forecast import FOLDER
+    from slmsearch.extensions.bench.forecast_runs import measure_runs
+    from tasks.tracking import open_tracker
+
+    data_dir = Path(session.config.paths.data_dir) / FOLDER
+
+    tracker = open_tracker(session.config.paths, session.config.tracking)
+
+    def run(arguments: Sequence[str]) -> "Mapping[str, Any]":
+        command = [sys.executable, "-m", "flows", *arguments, *session.flags, "--paths.data_dir", str(data_dir), "--json"]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+        told: Mapping[str, Any] = json.loads(done.stdout or "{}")
+        if "error" in told or not told:
+            raise TrainingError(f"`slmsearch {arguments[0]}` ended with exit code {done.returncode}: {told.get('error', 'see above')}")
+        if "mlflow_run_id" in told:
+            told = {**told, "forecast": tracker.read_json(told["mlflow_run_id"], FILE)}
+        return told
+
+    _finish(session, "forecast", measure_runs(run, data_dir, session.say))
 
 
 def load_presets(names: Sequence[str] = ()) -> "list[Preset]":

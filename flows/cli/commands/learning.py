@@ -224,6 +224,26 @@ def _tell_scores(session: Session, step: int, logs: dict[str, float]) -> None:
         session.say(f"update {step}: held-out questions {right:.0%} right, {passed:.0%} in any of {k} samples")
 
 
+@command(cli, "forecast")
+@click.option("--history", is_flag=True, help="Show earlier forecasts beside what came of them.")
+def forecast(session: Session, history: bool) -> None:
+    """Forecast what GRPO would bring, before it is trained.
+
+    Makes the supervised start, if one is configured, plays held-out questions with it, and compares with trainings that were measured. Exit
+    code 1 if the training is not worth its time.
+    """
+    from flows.cli.text import render_forecast, render_history
+
+    if history:
+        from tasks.forecasts import past_forecasts
+
+        found = past_forecasts(session.config.paths, session.config.tracking)
+        session.finish(found, render_history(found))
+        return
+    result = session.run("forecast")
+    session.finish(result, render_forecast(result), negative=not result["worth_it"])
+
+
 @command(cli, "preflight")
 def preflight(session: Session) -> None:
     """Check whether training could succeed.

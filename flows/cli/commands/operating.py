@@ -25,7 +25,8 @@ FLOW_NAMES = ("train-and-eval", "train-planner", "evaluate", "nightly", "reindex
 @click.option("--here", is_flag=True, help="Run in this process even if `slmsearch up` has a worker.")
 @LIVE
 @click.option("--approve", is_flag=True, help="Ask on the run's page in Prefect before a promotion.")
-def run(session: Session, flow: str, here: bool, live: bool, approve: bool) -> None:
+@click.option("--if-worth-it", is_flag=True, help="Train only if the forecast says that it is worth its time; else exit code 1.")
+def run(session: Session, flow: str, here: bool, live: bool, approve: bool, if_worth_it: bool) -> None:
     """Run a flow, on the worker of `slmsearch up` if any.
 
     Without a worker the flow runs in this process.
@@ -36,6 +37,10 @@ def run(session: Session, flow: str, here: bool, live: bool, approve: bool) -> N
         raise click.UsageError(f"--live shows a training, and {flow} has none; leave it out")
     if approve and not flow.startswith("train-"):
         raise click.UsageError(f"--approve is for a promotion, and {flow} promotes nothing; leave it out")
+    if if_worth_it and not flow.startswith("train-"):
+        raise click.UsageError(f"--if-worth-it is for a training, and {flow} has none; leave it out")
+    if if_worth_it:
+        session.override(forecast__if_worth_it=True)
     if flow == "train-planner":
         session.override(environment="planner")
     if approve and not any(flag.startswith("--tracking.approval_s=") for flag in session.flags):

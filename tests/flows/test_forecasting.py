@@ -1,0 +1,125 @@
+"""The forecast before a training, in the flows: recorded, shown, able to hold the training, and held to account."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from flows.cli.session import NEGATIVE, exit_code
+from flows.cli.text import render_forecast, render_history, render_summary
+from flows.stages import forecasting
+from flows.train import forecast, train_and_eval
+from slmsearch.config import RunConfig
+from slmsearch.errors import NotWorthItError, TrainingError
+from slmsearch.evaluate.forecast import MeasuredRun, Start, Training
+from tasks import record
+from tasks.forecasts import past_forecasts
+from tasks.runs import LATEST, find_run, load_results
+from tasks.tracking import open_tracker
+from tests.flows.fakes import ChildHere, FakeTraining, make_config, replace_heavy_parts, write_corpus
+
+pytestmark = [pytest.mark.usefixtures("prefect_harness"), pytest.mark.timeout(600)]
+SAMPLES = 4
+
+
+def measured(gain: float) -> list[MeasuredRun]:
+    """Trainings of four corpora that brought about `gain`."""
+    return [
+        MeasuredRun(
+            str(corpus),
+            str(number),
+            Start(0.5, (2, 1, 3, 1, 3)),
+            Training(10 + number, 8, 8, 1e-3, 10**6),
+            gain + 0.001 * number,
+            gain,
+            gain,
+            0.01,
+            60.0,
+        )
+        for corpus in range(4)
+        for number in range(3)
+    ]
+
+
+@pytest.fixture
+def training(monkeypatch: pytest.MonkeyPatch) -> FakeTraining:
+    monkeypatch.setattr("flows.stages.summary.leave_reports", lambda *_: None)
+    monkeypatch.setattr(record, "TRACED_EPISODES", 0)
+    monkeypatch.setattr(forecasting, "FEWEST", 2)
+    monkeypatch.setattr(forecasting, "read_runs", lambda _: measured(0.2))
+    monkeypatch.setitem(ChildHere.stand_ins, "slmsearch.training.memory:measure_shape", lambda config: SimpleNamespace(parameters=10**6))
+    return replace_heavy_parts(monkeypatch)
+
+
+@pytest.fixture
+def config(isolated_environment: Path, training: FakeTraining, empty_store: Path) -> RunConfig:
+    wanted: dict[str, dict[str, Any]] = {"forecast": {"questions": 2, "samples": SAMPLES}, "control": {"enabled": False}}
+    return make_config(isolated_environment, write_corpus(isolated_environment / "corpus"), empty_store, **wanted)
+
+
+def test_a_run_forecasts_before_it_trains_and_is_held_to_account(config: RunConfig) -> None:
+    summary = train_and_eval(config)
+    told: Any = summary["forecast"]
+    assert sum(told["start"]["counts"]) == 2, "held-out questions"
+    assert len(told["start"]["counts"]) == SAMPLES + 1
+    assert (told["start"]["greedy"], told["headroom"]) == (0.0, 0.0), "the untrained stand-in knows nothing"
+    assert told["gain"]["low"] < told["gain"]["value"] < told["gain"]["high"]
+    assert json.loads((Path(config.paths.mlruns_dir) / "latest.json").read_text())["forecast"] == told
+    tracker = open_tracker(config.paths, config.tracking)
+    metrics = tracker.metrics(str(summary["mlflow_run_id"]))
+    assert metrics["forecast/gain"] == pytest.approx(told["gain"]["value"])
+    assert tracker.read_json(str(summary["mlflow_run_id"]), forecasting.FILE) == told
+    assert "forecast" in render_summary(summary, config.paths, config.decision)
+
+    results = load_results(tracker, find_run(tracker, LATEST), config.paths)
+    assert "GRPO was expected to bring" in results.reason
+    assert not any(name.startswith("forecast") for name in results.evaluations)
+
+    found = past_forecasts(config.paths, config.tracking)
+    assert [one["run_id"] for one in found["forecasts"]] == [summary["mlflow_run_id"]]
+    one = found["forecasts"][0]
+    assert one["outcome"] == pytest.approx(metrics["compare/difference"])
+    assert one["inside"] is (one["gain"]["low"] <= one["outcome"] <= one["gain"]["high"])
+    assert found["covered_frac"] == float(one["inside"])
+    assert "% of 1 outcomes" in render_history(found)
+
+
+def test_a_training_that_is_not_worth_it_is_held(config: RunConfig, training: FakeTraining, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forecasting, "read_runs", lambda _: measured(-0.1))
+    with pytest.raises(NotWorthItError, match=r"not trained: GRPO is expected to bring .* leave --if-worth-it out") as held:
+        train_and_eval(config.changed({"forecast.if_worth_it": True}))
+    assert exit_code(held.value) == NEGATIVE
+    assert training.calls == 0
+    assert render_history(past_forecasts(config.paths, config.tracking)).startswith("no forecast yet")
+    assert train_and_eval(config)["decision"] == "promote", "without it the training goes on"
+
+
+def test_the_forecast_alone(config: RunConfig, training: FakeTraining) -> None:
+    told: Any = forecast(config)
+    assert {"gain", "headroom", "sft_continued", "worth_it", "seconds"} <= set(told)
+    assert training.calls == 0
+    assert "of 2 held-out questions" in render_forecast(told)
+    again: Any = forecast(config)
+    assert again["gain"] == told["gain"], "the same twice"
+
+
+def test_a_short_training_is_not_forecast(config: RunConfig, training: FakeTraining) -> None:
+    short = config.changed({"forecast.questions": 0, "train.steps": 1, "forecast.samples": 16})
+    assert "forecast" not in train_and_eval(short)
+    assert training.calls == 1
+    with pytest.raises(TrainingError, match=r"or forecast\.questions for a short training"):
+        forecast(short)
+
+
+def test_without_measured_trainings_the_start_is_recorded_on_request_alone(config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forecasting, "read_runs", lambda _: ())
+    tracker = open_tracker(config.paths, config.tracking)
+    asked = train_and_eval(config)
+    assert "forecast" not in asked
+    assert set(tracker.read_json(str(asked["mlflow_run_id"]), forecasting.FILE) or {}) == {"start", "training"}
+    unasked = train_and_eval(config.changed({"forecast.questions": 0}))
+    assert tracker.read_json(str(unasked["mlflow_run_id"]), forecasting.FILE) is None
+    with pytest.raises(TrainingError, match="`slmsearch bench forecast` has measured trainings"):
+        forecast(config)

@@ -1,0 +1,127 @@
+"""Forecasts of what a training brings: pass rates, shifts in log-odds, intervals that hold."""
+
+import json
+import random
+from dataclasses import asdict
+from itertools import combinations
+from pathlib import Path
+from statistics import mean
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slmsearch.errors import EvaluationError
+from slmsearch.evaluate.forecast import (
+    FOLDER,
+    LEVEL,
+    RUNS,
+    MeasuredRun,
+    Start,
+    Training,
+    forecast,
+    left_out_errors,
+    measure_start,
+    name_gains,
+    predict_bounds,
+    read_runs,
+)
+from tests.slmsearch.evaluate.builders import make
+
+COUNTS = st.lists(st.integers(0, 5), min_size=4, max_size=7).filter(lambda counts: sum(counts) > 0)
+
+
+def brute(start: Start, k: int, wanted: set[int]) -> float:
+    """Share of all choices of k samples, over the questions, with a number of right ones in `wanted`."""
+    shares = []
+    for right, count in enumerate(start.counts):
+        tries = [sum(chosen) for chosen in combinations([1] * right + [0] * (start.samples - right), k)]
+        shares += [mean(one in wanted for one in tries)] * count
+    return mean(shares)
+
+
+@settings(deadline=None)
+@given(COUNTS, st.integers(1, 6))
+def test_pass_at_k_and_signal_are_those_of_all_choices_of_samples(counts: list[int], k: int) -> None:
+    start = Start(0.5, tuple(counts))
+    k = min(k, start.samples)
+    assert start.pass_at(k) == pytest.approx(brute(start, k, set(range(1, k + 1))))
+    assert start.signal(k) == pytest.approx(brute(start, k, set(range(1, k))))
+    assert start.signal(99) == pytest.approx(start.signal(start.samples)), "no more than were sampled"
+
+
+@settings(deadline=None)
+@given(COUNTS, st.floats(0.02, 0.98))
+def test_a_shift_is_found_again(counts: list[int], accuracy: float) -> None:
+    start = Start(0.5, tuple(counts))
+    assert start.shifted(1.0) > start.shifted(0.0) > start.shifted(-1.0)
+    assert start.shifted(start.shift_to(accuracy)) == pytest.approx(accuracy, abs=1e-6)
+
+
+def test_right_episodes_are_counted_by_question() -> None:
+    greedy = [make("a"), make("b", False)]
+    sampled = [make(name, bool(right)) for name, rights in (("a", (1, 1, 0)), ("b", (0, 0, 0))) for right in rights]
+    start = measure_start(greedy, sampled, 3)
+    assert start == Start(0.5, (1, 0, 1, 0))
+    assert (start.samples, start.asked, start.pass_at(3)) == (3, 2, 0.5)
+
+
+def made_runs(corpora: int, each: int, noise: float, seed: int) -> list[MeasuredRun]:
+    """Runs of a world in which the shift grows with the logarithm of the episodes that carry a signal."""
+    rng, runs = random.Random(seed), []
+    for corpus in range(corpora):
+        for number in range(each):
+            rates = [rng.betavariate(0.6 + number / each, 1.2) for _ in range(96)]
+            rights = [sum(rng.random() < rate for _ in range(16)) for rate in rates]
+            start = Start(mean(rate > 0.5 for rate in rates), tuple(rights.count(right) for right in range(17)))
+            training = Training(rng.choice((30, 120)), 8, 8, 1e-3, 10**6)
+            shift = 1.5 * (training.updates == 120) + 0.5 + rng.gauss(0, noise)
+            gain = start.shifted(start.shift_to(start.greedy) + shift) - start.greedy
+            runs.append(MeasuredRun(f"corpus {corpus}", str(number), start, training, gain, gain - 0.03, gain + 0.03, gain / 3, 60.0))
+    return runs
+
+
+def test_a_known_law_is_found_and_its_interval_holds() -> None:
+    runs = made_runs(corpora=6, each=8, noise=0.3, seed=1)
+    errors = left_out_errors(runs)
+    assert len(errors) == len(runs)
+    assert mean(abs(error) for _, error in errors) < 0.05, "where the mean gain itself differs by a tenth and more"
+    fresh = made_runs(corpora=30, each=4, noise=0.3, seed=2)
+    found = [forecast(run.start, run.training, 60.0, runs) for run in fresh]
+    inside = mean(one.gain.low <= run.gain <= one.gain.high for one, run in zip(found, fresh, strict=True))
+    assert 0.8 <= inside <= 0.99
+    assert mean(one.gain.high - one.gain.low for one in found) < 0.3
+    assert all(one.worth_it == (one.gain.value >= 0.02) for one in found)
+    assert all(one.sft_continued.value < one.gain.value for one in found)
+
+
+def test_the_interval_is_as_wide_as_the_errors_were() -> None:
+    runs = made_runs(corpora=5, each=8, noise=0.5, seed=3)
+    bound = predict_bounds(runs)
+    inside = mean(abs(error) <= bound for _, error in left_out_errors(runs))
+    assert LEVEL <= inside < LEVEL + 0.1
+
+
+def test_a_forecast_is_told_in_a_line_and_as_metrics() -> None:
+    runs = made_runs(corpora=4, each=5, noise=0.2, seed=4)
+    found = forecast(runs[0].start, runs[0].training, 120.0, runs)
+    assert found == forecast(runs[0].start, runs[0].training, 120.0, runs), "the same twice"
+    assert f"{100 * found.gain.value:+.1f} points" in found.describe()
+    assert "2 minutes" in found.describe()
+    told = name_gains(found.to_dict())
+    assert told["forecast/gain"] == found.gain.value
+    assert told["forecast/sft_high"] == found.sft_continued.high
+
+
+def test_the_trainings_of_an_installation_are_read(tmp_path: Path) -> None:
+    assert read_runs(str(tmp_path)) == (), "none was measured"
+    place = tmp_path / FOLDER / RUNS
+    place.parent.mkdir()
+    runs = made_runs(corpora=3, each=2, noise=0.2, seed=5)
+    place.write_text(json.dumps([asdict(run) for run in runs]))
+    assert read_runs(str(tmp_path)) == tuple(runs)
+    place.write_text(json.dumps([asdict(run) for run in runs[:4]]))
+    assert read_runs(str(tmp_path)) == (), "of two corpora"
+    place.write_text("[{}]")
+    with pytest.raises(EvaluationError, match=r"is damaged .* make it again with `slmsearch bench forecast`"):
+        read_runs(str(tmp_path))
