@@ -35,8 +35,10 @@ CORPORA: Mapping[str, tuple[tuple[str, ...], int]] = {
     "two hops": (("--corpus.world.seed", "24"), 2),
 }
 """Corpus -> its settings, and the hops of the questions that it keeps (0: all)."""
-LENGTHS = (30, 120)
+LENGTHS = (40, 120)
 """Updates of the short and the long trainings."""
+EXPERT = ("clean", "noisy, then expert", "noisy, then expert, fast")
+"""Starts that the expert demonstrator taught last; it also teaches those that go on by supervision."""
 LONG = ("noisy", "noisy, an eighth", "noisy, then expert")
 """Starts that are also trained long."""
 COMMON = (
@@ -90,6 +92,7 @@ def measure_runs(run: RunCommand, folder: Path, say: Say) -> Result:
 
 def _train(wanted: TableRun, run: RunCommand, folder: Path) -> MeasuredRun:
     flags = [*COMMON, *_corpus_flags(wanted.corpus, run, folder), "--policy.model", _make_start(wanted.start, run, folder)]
+    flags += ["--sft.recipe", "expert"] if wanted.start in EXPERT else []
     summary = run(["run", "train-and-eval", "--here", "--train.steps", str(wanted.updates), *flags])
     told, metric, difference = summary["forecast"], summary["metric"], summary["difference"]
     return MeasuredRun(
