@@ -337,9 +337,8 @@ class Commands(click.Group):
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
 @click.version_option(package_name="slmsearch")
 def cli() -> None:
-    """Train a small language model to search pages and to answer from them.
-
-    \b
+    """\b
+    Train a small language model to search pages and to answer from them.
     slmsearch learn FOLDER          a searcher of your own documents, on two CPU cores
     slmsearch run train-and-eval    the whole pipeline on a generated encyclopedia, in minutes
     """
