@@ -23,7 +23,7 @@ from flows.stages.stages import (
 from flows.stages.summary import BesideSearch, ControlEvaluated, Outcome, conclude
 from slmsearch.config import PolicyConfig, RunConfig
 from slmsearch.environments.registry import environment_of
-from slmsearch.errors import ConfigError, ContextError, TrainingError
+from slmsearch.errors import ConfigError, ContextError
 from slmsearch.evaluate.policies import TRAINED, UNTRAINED, PolicySpec, parse_policy
 from slmsearch.models.hashes import trained_policy
 from slmsearch.training.job import make_job
@@ -70,7 +70,9 @@ def train(config: RunConfig = DEFAULTS) -> dict[str, object]:
     """
     with open_pipeline("train", config, trains=True) as run:
         data = prepare_data(run)
-        return {**train_adapter(start_from_examples(run, data), data), **run.ids}
+        run = start_from_examples(run, data)
+        forecast_training(run, data)
+        return {**train_adapter(run, data), **run.ids}
 
 
 @flow(name="forecast", persist_result=True, result_serializer="json")
@@ -82,13 +84,8 @@ def forecast(config: RunConfig = DEFAULTS) -> dict[str, object]:
     """
     with open_pipeline("forecast", config, trains=True) as run:
         data = prepare_data(run)
-        expected = forecast_training(start_from_examples(run, data), data)
-        if expected is None:
-            measured = "`slmsearch bench forecast` has measured trainings on this machine"
-            raise TrainingError(
-                f"no forecast: it needs 24 held-out questions, or forecast.questions for a short training, and that {measured}"
-            )
-        return {**expected, **run.ids}
+        expected = forecast_training(start_from_examples(run, data), data, required=True)
+        return {**(expected or {}), **run.ids}
 
 
 Decide = Callable[[Pipeline, Evaluated], Pipeline]
@@ -116,7 +113,9 @@ def train_in(run: Pipeline, begin: PolicyConfig | None = None, decide: Decide = 
     run = start_from_examples(replace(run, config=run.config.changed({"policy": begin or run.config.policy})), data)
     before = evaluate_policy(run, data, PolicySpec(UNTRAINED, run.config.policy), "evaluate-before")
     run = decide(run, before)
-    expected = None if run.config.learn.budget_s else forecast_training(run, data)  # a time limit is planned to the last minute
+    if run.config.learn.budget_s and run.config.forecast.if_worth_it:
+        raise ConfigError("forecast.if_worth_it: a time limit is planned to the last minute, without a forecast; set learn.budget_s to 0")
+    expected = None if run.config.learn.budget_s else forecast_training(run, data)
     trained = train_adapter(run, data)
     if environment.data.output:
         trained["output"] = lay_out_training(run, data)

@@ -126,7 +126,7 @@ def _corrections(feedback: Path) -> list[Correction]:
     from slmsearch.serving.api.feedback import FeedbackLog
 
     given = FeedbackLog(feedback).read().records
-    return [Correction(one.id, one.question, one.correct_answer, one.source) for one in given if one.correct_answer]
+    return [Correction(one.id, one.question, one.correct_answer, one.source) for one in given if one.correct_answer and not one.within]
 
 
 def corrections_learnt(learnt: Path) -> dict[str, str]:

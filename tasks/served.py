@@ -194,4 +194,4 @@ class TracedFeedback:
 def _render(question: str, answer: Answer, caller: Caller) -> Told:
     played = {"stop_reason": str(answer.episode.stop_reason), "question_id": answer.episode.question_id}
     tags = {"source": "service", **played, "model_version": answer.version, "index_key": answer.index_key}
-    return served_span(answer.episode, question, caller), tags
+    return served_span(answer.episode, question, caller, str(answer.scope)), tags

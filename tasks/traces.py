@@ -86,9 +86,14 @@ def _assess(row: EpisodeRow, judge: str) -> tuple[Assessment, ...]:
     return expected, correct, Assessment("exact_match", bool(row.exact_match), "exact match"), Assessment("f1", row.f1, "token F1")
 
 
-def served_span(episode: Episode, question: str, caller: Caller = NOBODY) -> Span:
-    """Render an episode of the service, whose correctness is unknown, as the root span of its trace."""
-    return replace(_root_span(episode, question, {"stop_reason": str(episode.stop_reason)}), caller=caller)
+WITHIN = "within"
+"""Input of a span: restrictions of its question to some pages."""
+
+
+def served_span(episode: Episode, question: str, caller: Caller = NOBODY, within: str = "") -> Span:
+    """Render an episode of the service, whose correctness is unknown, as the root span of its trace; `within` restricts its pages."""
+    root = _root_span(episode, question, {"stop_reason": str(episode.stop_reason)})
+    return replace(root, caller=caller, inputs={**root.inputs, WITHIN: within} if within else root.inputs)
 
 
 def _root_span(

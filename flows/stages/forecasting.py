@@ -8,8 +8,9 @@ from prefect import get_run_logger
 from flows.stages.artifacts import show_forecast
 from flows.stages.pipeline import Pipeline
 from flows.stages.stages import evaluate_once
-from slmsearch.errors import CorpusError, NotWorthItError
-from slmsearch.evaluate.forecast import UPDATE_FACTOR, Training, forecast, measure_start, name_gains, read_runs
+from slmsearch.environments.registry import environment_of
+from slmsearch.errors import CorpusError, NotWorthItError, TrainingError
+from slmsearch.evaluate.forecast import UPDATE_FACTOR, Forecast, Training, forecast, measure_start, name_gains, read_runs
 from slmsearch.evaluate.policies import UNTRAINED, PolicySpec
 from slmsearch.evaluate.store import load_rows
 from tasks.child import in_child
@@ -26,51 +27,74 @@ FEWEST = 24
 HELD_OUT, FILE = "validation", "forecast.json"
 
 
-def forecast_training(run: Pipeline, data: Data) -> dict[str, Any] | None:
-    """Forecast what GRPO will bring to the run's policy; None without measured trainings, held-out questions, or for a short training.
+class NoForecastError(TrainingError):
+    """Error of a forecast that cannot be made."""
+
+
+def forecast_training(run: Pipeline, data: Data, required: bool = False) -> dict[str, Any] | None:
+    """Forecast what GRPO will bring to the run's policy; None, with a line that says why, where that cannot be told.
+
+    Args:
+        run: the run, with the start as its policy.
+        data: what it trains on.
+        required: raise where it cannot be told; `forecast.if_worth_it` sets that, too.
 
     Raises:
-        NotWorthItError: it is not worth its time, and `forecast.if_worth_it` is set.
+        NotWorthItError: the training is not worth its time, and `forecast.if_worth_it` is set.
+        NoForecastError: there is no forecast.
     """
-    config, wanted = run.config, run.config.forecast
-    played = config.changed({"evaluate.split": HELD_OUT, "evaluate.limit": 0, "evaluate.views": ("whole",), "evaluate.shots": 0})
-    runs = read_runs(config.paths.data_dir)
-    if not runs and not wanted.questions:
-        return None
+    only_if = run.config.forecast.if_worth_it
     try:
-        available = len(questions_of(data.digest, config.paths, played.evaluate))
-        trained = len(questions_of(data.digest, config.paths, played.changed({"evaluate.split": config.train.split}).evaluate))
-    except CorpusError:
+        found = _forecast(run, data)
+        if only_if and found.beyond:
+            raise NoForecastError(f"no training like this one was measured ({', '.join(found.beyond)})")
+    except NoForecastError as error:
+        if required or only_if:
+            raise NoForecastError(f"no forecast: {error}{'; leave --if-worth-it out to train without one' if only_if else ''}") from error
+        get_run_logger().info("no forecast: %s", error)
         return None
-    train = config.train
-    updates = train.steps or max(1, round(min(trained, train.limit or trained) * train.epochs / train.questions_per_step))
-    episodes = updates * train.questions_per_step * train.group_size
-    asked = wanted.questions or int(COST * UPDATE_FACTOR * episodes / (wanted.samples + 1))
-    if min(asked, available) < FEWEST:
-        get_run_logger().info("no forecast: a training of %d episodes is too short for one, or too few questions are held out", episodes)
-        return None
-    shape: ModelShape = in_child("slmsearch.training.memory:measure_shape", config)
-    training = Training(updates, train.questions_per_step, train.group_size, train.learning_rate, shape.parameters)
-    spec = PolicySpec(UNTRAINED, config.policy)
-
-    def play(samples: int, name: str) -> Evaluated:
-        settings = played.changed({"evaluate.limit": asked, "evaluate.samples": samples})
-        return evaluate_once(replace(run, config=settings), data, spec, f"forecast-{name}")
-
-    greedy, sampled = play(1, "greedy"), play(wanted.samples, "sampled")
-    rows = [load_rows(config.paths.evals / one["key"]) for one in (greedy, sampled)]
-    start = measure_start(rows[0], rows[1], wanted.samples)
-    seconds = UPDATE_FACTOR * episodes * sampled["seconds"] / sampled["n"]
-    if not runs:  # with what came of it, the run may become one of them
-        run.tracker.record_json(run.run_id, {"start": asdict(start), "training": asdict(training)}, FILE)
-        return None
-    found = forecast(start, training, seconds, runs)
     told = found.to_dict()
     with run.stage("forecast"):
         run.tracker.record_json(run.run_id, told, FILE)
         run.tracker.record_metrics(run.run_id, name_gains(told))
         show_forecast(found.describe())
     get_run_logger().info("%s", found.describe())
-    if wanted.if_worth_it and not found.worth_it:
+    if only_if and not found.worth_it:
         raise NotWorthItError(f"not trained: {found.describe()}; leave --if-worth-it out to train all the same")
     return told
+
+
+def _forecast(run: Pipeline, data: Data) -> Forecast:
+    config, wanted, train = run.config, run.config.forecast, run.config.train
+    name = environment_of(config).name
+    runs = [one for one in read_runs(config.paths.data_dir) if one.training.environment == name]
+    if not runs and not wanted.questions:
+        raise NoForecastError(
+            f"no trainings of the {name} were measured in {config.paths.data_dir}; `slmsearch bench forecast` measures some"
+        )
+    played = config.changed({"evaluate.split": HELD_OUT, "evaluate.limit": 0, "evaluate.views": ("whole",), "evaluate.shots": 0})
+    try:
+        available = len(questions_of(data.digest, config.paths, played.evaluate))
+        trained = len(questions_of(data.digest, config.paths, played.changed({"evaluate.split": train.split}).evaluate))
+    except CorpusError as error:
+        raise NoForecastError(str(error)) from error
+    updates = train.steps or max(1, round(min(trained, train.limit or trained) * train.epochs / train.questions_per_step))
+    episodes = updates * train.questions_per_step * train.group_size
+    asked = wanted.questions or int(COST * UPDATE_FACTOR * episodes / (wanted.samples + 1))
+    if min(asked, available) < FEWEST:
+        told = f"a twelfth of a training of {episodes} episodes holds {asked} questions, and {available} are held out"
+        raise NoForecastError(f"{told}; it needs {FEWEST}: set forecast.questions, or hold out more")
+    shape: ModelShape = in_child("slmsearch.training.memory:measure_shape", config)
+    training = Training(updates, train.questions_per_step, train.group_size, train.learning_rate, shape.parameters, name)
+
+    def play(samples: int, stage: str) -> Evaluated:
+        settings = played.changed({"evaluate.limit": asked, "evaluate.samples": samples})
+        return evaluate_once(replace(run, config=settings), data, PolicySpec(UNTRAINED, config.policy), f"forecast-{stage}")
+
+    greedy, sampled = play(1, "greedy"), play(wanted.samples, "sampled")
+    rows = [load_rows(config.paths.evals / one["key"]) for one in (greedy, sampled)]
+    start = measure_start(rows[0], rows[1], wanted.samples)
+    if not runs:  # with what came of it, the run may become one of them
+        run.tracker.record_json(run.run_id, {"start": asdict(start), "training": asdict(training)}, FILE)
+        raise NoForecastError("no trainings were measured here; the start is recorded")
+    return forecast(start, training, UPDATE_FACTOR * episodes * sampled["seconds"] / sampled["n"], runs)

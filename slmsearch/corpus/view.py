@@ -1,7 +1,7 @@
 """Views of a corpus without some sections, or with another fact in them. Pages and index version are unchanged."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
 from slmsearch.corpus.pages import Section
@@ -11,8 +11,8 @@ from slmsearch.corpus.pages import Section
 class View:
     """Changes to a corpus."""
 
-    hidden: tuple[str, ...] = ()
-    """Hidden sections; a page without any visible section is hidden too."""
+    hidden: Collection[str] = ()
+    """Hidden sections; a page without any visible section is hidden too. Of many, a frozenset."""
     old: tuple[str, ...] = ()
     """Names of one fact, each replaced by `new` as whole words."""
     new: str = ""

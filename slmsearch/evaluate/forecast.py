@@ -16,7 +16,7 @@ from statistics import mean
 from pydantic import TypeAdapter
 
 from slmsearch.episodes.rows import EpisodeRow
-from slmsearch.errors import EvaluationError
+from slmsearch.errors import ConfigError, EvaluationError
 from slmsearch.foreign import cause_of
 
 FOLDER, RUNS = "forecast", "forecast_runs.json"
@@ -31,6 +31,8 @@ UPDATE_FACTOR = 2.5
 """Duration of a whole training step in units of its rollouts, roughly."""
 RIDGE = 1.0
 """Weight of the penalty on the regression's coefficients, whose inputs are standardised."""
+SAME = 0.01
+"""Standard deviation of an input below which it counts as constant."""
 REACH = 12.0
 """Largest shift in log-odds that is looked for: beyond it every pass rate is 0 or 1."""
 
@@ -94,6 +96,13 @@ class Training:
     learning_rate: float
     weights: int
     """Number of weights of the model, in all."""
+    environment: str = "searcher"
+    """Name of the environment."""
+
+    @property
+    def episodes(self) -> int:
+        """Return the number of sampled episodes."""
+        return self.updates * self.questions * self.group_size
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,15 +113,29 @@ class MeasuredRun:
     start_name: str
     start: Start
     training: Training
-    gain: float
-    """Accuracy after the training less that of the start, on test questions."""
+    n: int
+    """Number of test questions."""
+    before: float
+    """Accuracy of the start on them."""
+    after: float
+    """Accuracy after the training."""
     low: float
     high: float
-    """Its 95 % interval, by page."""
-    sft_gain: float
-    """The same of supervised training that went on for as long."""
+    """95 % interval of their difference, by page."""
+    sft_after: float
+    """Accuracy after supervised training that went on for as long."""
     seconds: float
     """Time of the training, in seconds."""
+
+    @property
+    def gain(self) -> float:
+        """Return the difference that the training made."""
+        return self.after - self.before
+
+    @property
+    def sft_gain(self) -> float:
+        """Return the difference that supervised training made."""
+        return self.sft_after - self.before
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +158,8 @@ class Forecast:
     """Gain of supervised training that goes on for as long."""
     worth_it: bool
     """True if the gain is at least `WORTH`."""
+    beyond: tuple[str, ...]
+    """Names of inputs outside the range of the measured trainings: there the interval is not measured."""
     seconds: float
     """Time that the training will take, in seconds, by the time of the played episodes."""
     start: Start
@@ -147,6 +172,7 @@ class Forecast:
         return (
             f"GRPO is expected to bring {grpo}, supervised training {sft} in the same {self.seconds / 60:.0f} minutes or so; of "
             f"{self.start.asked} held-out questions the start answers {greedy:.0f} %, in one of {self.start.samples} tries {tried:.0f} %"
+            + (f"; no training like this one was measured ({', '.join(self.beyond)})" if self.beyond else "")
         )
 
     def to_dict(self) -> dict[str, object]:
@@ -192,14 +218,31 @@ def forecast(start: Start, training: Training, seconds: float, runs: Sequence[Me
         start: policy before it.
         training: what decides it.
         seconds: time that it will take.
-        runs: measured trainings, of two corpora or more.
+        runs: measured trainings, of several corpora.
+
+    Raises:
+        ConfigError: they were measured with another number of samples.
     """
+    if {run.start.samples for run in runs} != {start.samples}:
+        raise ConfigError(f"forecast.samples is {start.samples}; the trainings were measured with {runs[0].start.samples}: set it to that")
     gains = {}
     for name in ("gain", "sft_gain"):
         value, half = _predict(_fit(runs, name), start, training), predict_bounds(runs, name)
-        gains[name] = Expected(value, value - half, value + half)
+        gains[name] = Expected(value, max(-start.greedy, value - half), min(1 - start.greedy, value + half))
     headroom = start.pass_at(start.samples) - start.greedy
-    return Forecast(gains["gain"], headroom, gains["sft_gain"], gains["gain"].value >= WORTH, seconds, start, training)
+    beyond = find_beyond(start, training, runs)
+    return Forecast(gains["gain"], headroom, gains["sft_gain"], gains["gain"].value >= WORTH, beyond, seconds, start, training)
+
+
+def find_beyond(start: Start, training: Training, runs: Sequence[MeasuredRun]) -> tuple[str, ...]:
+    """Return the names of inputs that lie outside those of the measured trainings by more than a tenth of their range, or a tenth."""
+    ranges = zip(*(_inputs(run.start, run.training) for run in runs), strict=True)
+    found = []
+    for name, value, seen in zip(INPUTS, _inputs(start, training), ranges, strict=True):
+        slack = max(0.1, (max(seen) - min(seen)) / 10)
+        if not min(seen) - slack <= value <= max(seen) + slack:
+            found.append(name)
+    return tuple(found)
 
 
 def predict_bounds(runs: Sequence[MeasuredRun], name: str = "gain") -> float:
@@ -226,10 +269,13 @@ class _Fitted:
     bias: float
 
 
+INPUTS = ("number of episodes", "size of the model", "share of groups with a signal", "headroom")
+"""Names of the inputs of the regression."""
+
+
 def _inputs(start: Start, training: Training) -> tuple[float, ...]:
-    signal = start.signal(training.group_size)
-    episodes = training.updates * training.questions * training.group_size
-    return (math.log10(episodes * max(signal, 0.01)), math.log10(training.weights), signal, start.pass_at(start.samples) - start.greedy)
+    signal, headroom = start.signal(training.group_size), start.pass_at(start.samples) - start.greedy
+    return (math.log10(training.episodes * max(signal, 0.01)), math.log10(training.weights), signal, headroom)
 
 
 def _fit(runs: Sequence[MeasuredRun], name: str) -> _Fitted:
@@ -237,8 +283,11 @@ def _fit(runs: Sequence[MeasuredRun], name: str) -> _Fitted:
     from sklearn.linear_model import Ridge
 
     values = np.array([_inputs(run.start, run.training) for run in runs])
-    shifts = [run.start.shift_to(run.start.greedy + getattr(run, name)) - run.start.shift_to(run.start.greedy) for run in runs]
-    center, scale = values.mean(0), values.std(0) + 1e-9
+    shifts = [
+        run.start.shift_to(_inside(run.before + getattr(run, name), run.n)) - run.start.shift_to(_inside(run.before, run.n)) for run in runs
+    ]
+    center, scale = values.mean(0), values.std(0)
+    scale[scale < SAME] = np.inf  # what did not vary says nothing
     model = Ridge(alpha=RIDGE).fit((values - center) / scale, shifts)
     return _Fitted(tuple(center.tolist()), tuple(scale.tolist()), tuple(model.coef_.tolist()), float(model.intercept_))
 
@@ -246,7 +295,13 @@ def _fit(runs: Sequence[MeasuredRun], name: str) -> _Fitted:
 def _predict(fitted: _Fitted, start: Start, training: Training) -> float:
     parts = zip(_inputs(start, training), fitted.mean, fitted.scale, fitted.weights, strict=True)
     shift = fitted.bias + sum(weight * (value - center) / scale for value, center, scale, weight in parts)
-    return start.shifted(start.shift_to(start.greedy) + shift) - start.greedy
+    greedy = _inside(start.greedy, start.asked)
+    return start.shifted(start.shift_to(greedy) + shift) - start.shifted(start.shift_to(greedy))
+
+
+def _inside(share: float, n: int) -> float:
+    """Return a share of n as it is, or half a question from 0 and 1: at the ends log-odds are infinite."""
+    return min(max(share, 0.5 / n), 1 - 0.5 / n)
 
 
 def show_gain(gain: Mapping[str, float]) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 from mlflow.entities import DatasetRecordSourceType, Expectation, Feedback
 
-from tasks.traces import CORRECT, EXPECTED
+from tasks.traces import CORRECT, EXPECTED, WITHIN
 from tasks.tracking.service import as_service
 from tasks.tracking.tracker import Tracker
 
@@ -42,6 +42,8 @@ def _read(tracker: Tracker, info: Any) -> WrongQuestion | None:
     roots = [span.inputs for span in tracker.client.get_trace(info.trace_id).data.spans if span.parent_id is None]
     question, answer = (roots[0] or {}).get("question") if roots else None, last.get(EXPECTED)
     known = answer.strip() if isinstance(answer, str) and answer.strip() else None
+    if roots and WITHIN in (roots[0] or {}):
+        return None  # of other pages another answer may be right
     return WrongQuestion(info.trace_id, question, known) if isinstance(question, str) else None
 
 

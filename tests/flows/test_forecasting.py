@@ -1,6 +1,7 @@
 """The forecast before a training, in the flows: recorded, shown, able to hold the training, and held to account."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,19 +25,12 @@ pytestmark = [pytest.mark.usefixtures("prefect_harness"), pytest.mark.timeout(60
 SAMPLES = 4
 
 
-def measured(gain: float) -> list[MeasuredRun]:
-    """Trainings of four corpora that brought about `gain`."""
+def measured(gain: float, updates: int = 150) -> list[MeasuredRun]:
+    """Trainings of four corpora that brought about `gain`, of the start that these tests have."""
+    start = Start(0.0, (2, 0, 0, 0, 0))
     return [
         MeasuredRun(
-            str(corpus),
-            str(number),
-            Start(0.5, (2, 1, 3, 1, 3)),
-            Training(10 + number, 8, 8, 1e-3, 10**6),
-            gain + 0.001 * number,
-            gain,
-            gain,
-            0.01,
-            60.0,
+            str(corpus), str(number), start, Training(updates + number, 8, 8, 1e-3, 10**6), 480, 0.2, 0.2 + gain, gain, gain, 0.21, 60.0
         )
         for corpus in range(4)
         for number in range(3)
@@ -65,7 +59,8 @@ def test_a_run_forecasts_before_it_trains_and_is_held_to_account(config: RunConf
     assert sum(told["start"]["counts"]) == 2, "held-out questions"
     assert len(told["start"]["counts"]) == SAMPLES + 1
     assert (told["start"]["greedy"], told["headroom"]) == (0.0, 0.0), "the untrained stand-in knows nothing"
-    assert told["gain"]["low"] < told["gain"]["value"] < told["gain"]["high"]
+    assert told["gain"]["low"] <= told["gain"]["value"] <= told["gain"]["high"]
+    assert told["beyond"] == []
     assert json.loads((Path(config.paths.mlruns_dir) / "latest.json").read_text())["forecast"] == told
     tracker = open_tracker(config.paths, config.tracking)
     metrics = tracker.metrics(str(summary["mlflow_run_id"]))
@@ -109,8 +104,11 @@ def test_a_short_training_is_not_forecast(config: RunConfig, training: FakeTrain
     short = config.changed({"forecast.questions": 0, "train.steps": 1, "forecast.samples": 16})
     assert "forecast" not in train_and_eval(short)
     assert training.calls == 1
-    with pytest.raises(TrainingError, match=r"or forecast\.questions for a short training"):
+    with pytest.raises(TrainingError, match=r"a twelfth of a training of 64 episodes holds 0 questions, .* set forecast\.questions"):
         forecast(short)
+    with pytest.raises(TrainingError, match=r"leave --if-worth-it out to train without one"):
+        train_and_eval(short.changed({"forecast.if_worth_it": True}))
+    assert training.calls == 1, "it was asked to train only if that is worth it"
 
 
 def test_without_measured_trainings_the_start_is_recorded_on_request_alone(config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,5 +119,19 @@ def test_without_measured_trainings_the_start_is_recorded_on_request_alone(confi
     assert set(tracker.read_json(str(asked["mlflow_run_id"]), forecasting.FILE) or {}) == {"start", "training"}
     unasked = train_and_eval(config.changed({"forecast.questions": 0}))
     assert tracker.read_json(str(unasked["mlflow_run_id"]), forecasting.FILE) is None
-    with pytest.raises(TrainingError, match="`slmsearch bench forecast` has measured trainings"):
+    with pytest.raises(TrainingError, match="no trainings were measured here"):
         forecast(config)
+
+
+def test_a_training_like_none_that_was_measured_is_not_held_by_its_forecast(
+    config: RunConfig, training: FakeTraining, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forecasting, "read_runs", lambda _: measured(0.2, updates=5))
+    told: Any = train_and_eval(config)["forecast"]
+    assert told["beyond"] == ["number of episodes"]
+    with pytest.raises(TrainingError, match=r"no training like this one was measured \(number of episodes\)"):
+        train_and_eval(config.changed({"forecast.if_worth_it": True}))
+    monkeypatch.setattr(
+        forecasting, "read_runs", lambda _: [replace(run, training=replace(run.training, environment="planner")) for run in measured(0.2)]
+    )
+    assert "forecast" not in train_and_eval(config), "of another environment"

@@ -223,7 +223,8 @@ def forecast(session: Session) -> None:
     tracker = open_tracker(session.config.paths, session.config.tracking)
 
     def run(arguments: Sequence[str]) -> "Mapping[str, Any]":
-        command = [sys.executable, "-m", "flows", *arguments, *session.flags, "--paths.data_dir", str(data_dir), "--json"]
+        name, *rest = arguments
+        command = [sys.executable, "-m", "flows", name, *session.flags, *rest, "--paths.data_dir", str(data_dir), "--json"]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
         told: Mapping[str, Any] = json.loads(done.stdout or "{}")
         if "error" in told or not told:
@@ -232,7 +233,7 @@ def forecast(session: Session) -> None:
             told = {**told, "forecast": tracker.read_json(told["mlflow_run_id"], FILE)}
         return told
 
-    _finish(session, "forecast", measure_runs(run, data_dir, session.say))
+    _finish(session, "forecast", measure_runs(run, data_dir, session.flags, session.say))
 
 
 def load_presets(names: Sequence[str] = ()) -> "list[Preset]":

@@ -147,7 +147,13 @@ def reproduce(session: Session, version: str, out: Path | None) -> None:
 def render_feedback(given: "Feedback", state: str | None) -> str:
     """Render the feedback on one answer and its use."""
     when = datetime.fromtimestamp(given.created, UTC).strftime("%Y-%m-%d %H:%M UTC")
-    rows = [("answered", given.answer or "nothing"), ("correct", given.correct_answer), ("source", given.source), ("learnt", state)]
+    rows = [
+        ("answered", given.answer or "nothing"),
+        ("correct", given.correct_answer),
+        ("source", given.source),
+        ("within", given.within),
+        ("learnt", state),
+    ]
     lines = [f"  {name:<8}  {one_line(text)}" for name, text in rows if text]
     return "\n".join([f"{given.verdict:<5}  {when}  {one_line(given.question)}", *lines])
 

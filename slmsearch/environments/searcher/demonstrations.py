@@ -128,7 +128,7 @@ def demonstrate(question: Question, toolbox: Toolbox, recipe: str, chance: rando
     answer, read = question.answer, ""
     path = () if question.kind == "renamed" else question.page_ids
     # The hidden section is read even if the page does not list it: the result then says that it is absent.
-    sections = (*question.section_ids, *(question.view.hidden[:1] if question.view else ()))
+    sections = (*question.section_ids, *(tuple(question.view.hidden)[:1] if question.view else ()))
     for hop, name in enumerate(question.entities):
         if hop and noisy and chance.random() >= SECOND_HOP_FRAC:
             answer = name

@@ -2,7 +2,10 @@
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields
+from datetime import date
+from unicodedata import normalize
 
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.pages import Page
@@ -10,7 +13,9 @@ from slmsearch.judge.values import read_values
 
 MAX_CHARS = 500
 """Longest value of a restriction, in characters."""
-_DATE = re.compile(r"(\d{4})(?:-(\d\d)(?:-(\d\d))?)?")
+_DATE = re.compile(r"([0-9]{4})(?:-([0-9]{2})(?:-([0-9]{2}))?)?")
+_STAMP = re.compile(r"([0-9]{4})-?([0-9]{2})-?([0-9]{2})(?![0-9-])")
+"""A date at the beginning of a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,21 +35,25 @@ class Scope:
 
     def admits(self, page: Page) -> bool:
         """Return whether a page passes. One without a date does not pass where a time is given, nor one without a path a folder."""
-        path = str(page.metadata.get("path", ""))
+        path = _plain(str(page.metadata.get("path", "")))
         dated = read_date(page.metadata.get("date")) if self.since or self.until else ""
         return all(
             (
-                not self.folder or path.startswith(f"{self.folder.strip('/')}/"),
+                not self.folder or path.startswith(f"{self.folder}/"),
                 not self.file or self.file in (path, page.id),
-                not self.tag or self.tag.casefold() in _tags(page),
+                not self.tag or self.tag in _tags(page),
                 not self.since or dated >= self.since,
                 not self.until or (dated != "" and dated[: len(self.until)] <= self.until),
             )
         )
 
-    def hidden(self, library: Library) -> tuple[str, ...]:
+    def hidden(self, library: Library) -> frozenset[str]:
         """Return the ids of all sections of the pages that do not pass."""
-        return tuple(section.id for page in library.pages() if not self.admits(page) for section in library.sections(page.id))
+        return frozenset(section.id for page in library.pages() if not self.admits(page) for section in library.sections(page.id))
+
+    def __str__(self) -> str:
+        given = ((field.name, getattr(self, field.name)) for field in fields(self))
+        return ", ".join(f"{name} {value}" for name, value in given if value)
 
 
 EVERYWHERE = Scope()
@@ -55,7 +64,7 @@ def read_scope(given: Mapping[str, object]) -> Scope:
     """Read the restrictions among the fields of a request; other fields are ignored, as are empty values.
 
     Raises:
-        ValueError: a value is no text, too long, or no date; the message names the field.
+        ValueError: a value is no text, too long, or no date, or the dates are in the wrong order; the message names the field.
     """
     found = dict[str, str]()
     for name in (field.name for field in fields(Scope)):
@@ -65,17 +74,36 @@ def read_scope(given: Mapping[str, object]) -> Scope:
         if not isinstance(value, str) or len(value) > MAX_CHARS:
             raise ValueError(f"{name}: it is a text of at most {MAX_CHARS} characters")
         found[name] = value.strip()
-        if name in ("since", "until") and found[name] and not _DATE.fullmatch(found[name]):
+        if name in ("since", "until") and found[name] and not _is_date(found[name]):
             raise ValueError(f"{name}: {found[name][:20]!r} is no date; write 2025, 2025-03 or 2025-03-31")
-    return Scope(**found)
+    since, until = found.get("since", ""), found.get("until", "")
+    if until and since[: len(until)] > until:
+        raise ValueError(f"until: {until} is before {since}")
+    folder, file = (_plain(found.get(name, "")) for name in ("folder", "file"))
+    return Scope(folder, file, found.get("tag", "").casefold(), since, until)
+
+
+def _is_date(text: str) -> bool:
+    if (match := _DATE.fullmatch(text)) is None:
+        return False
+    with suppress(ValueError):
+        return bool(date(int(match[1]), int(match[2] or 1), int(match[3] or 1)))
+    return False
+
+
+def _plain(path: str) -> str:
+    """Return a path without `./` and outer slashes, its letters in the composed form: systems of files differ in theirs."""
+    return normalize("NFC", "/".join(part for part in path.split("/") if part not in ("", ".")))
 
 
 def read_date(said: object) -> str:
     """Return a page's date as 2025-03-31, 2025-03 or 2025, as far as it is known; empty for none."""
-    text = str(said).strip() if said else ""
-    if found := _DATE.match(text):
-        return found[0]
-    for kind, *parts in read_values(text[:MAX_CHARS]):
+    text = str(said).strip()[:MAX_CHARS] if said else ""
+    if found := _STAMP.match(text):
+        text = "-".join(found.groups())
+    if _is_date(text):
+        return text
+    for kind, *parts in read_values(text):
         if kind == "date" and parts[1] != "0":
             return "-".join(part.zfill(2) for part in parts[1:] if part != "0")
     return ""
@@ -83,4 +111,5 @@ def read_date(said: object) -> str:
 
 def _tags(page: Page) -> set[str]:
     tags = page.metadata.get("tags", ())
-    return {str(tag).casefold() for tag in ((tags,) if isinstance(tags, str) else tags if isinstance(tags, list | tuple) else ())}
+    given = re.split(r"[,;]", tags) if isinstance(tags, str) else tags if isinstance(tags, list | tuple) else ()
+    return {str(tag).strip().casefold() for tag in given}

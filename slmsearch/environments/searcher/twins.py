@@ -81,7 +81,8 @@ def find_stating(questions: Sequence[Question], toolbox: Toolbox) -> list[tuple[
     for start in range(0, len(questions), BATCH):
         batch = questions[start : start + BATCH]
         queries = [text for question in batch for text in (question.question, f"{question.question} {question.answer}")]
-        hits = toolbox.index.search(queries, 2 * toolbox.top_k)
+        hidden = [question.view.hidden if question.view else () for question in batch for _ in (0, 1)]
+        hits = toolbox.index.search(queries, 2 * toolbox.top_k, **({"hidden": hidden} if any(hidden) else {}))
         for i, question in enumerate(batch):
             pages = dict.fromkeys((*question.page_ids, *(hit.page_id for hit in (*hits[2 * i], *hits[2 * i + 1]))))
             sections = (section for page_id in pages for section in toolbox.library.sections(page_id))

@@ -14,8 +14,10 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from slmsearch.artifacts.files import read_json, replace_json, replace_text
+from slmsearch.errors import TrainingError
 from slmsearch.evaluate.forecast import LEVEL, RUNS, WORTH, MeasuredRun, Start, Training, left_out_errors, predict_bounds
 from slmsearch.extensions.bench.result import Result, Say
+from slmsearch.keys import content_key
 from slmsearch.report.tables import Table, points
 
 TINY, CLEAN = "tiny-searcher", "tiny-searcher-clean"
@@ -63,6 +65,12 @@ class TableRun:
         """Return the name of its file."""
         return f"{self.start}-{self.corpus}-{self.updates}".replace(",", "").replace(" ", "-")
 
+    @property
+    def flags(self) -> list[str]:
+        """Return the settings of its training, but for the places of its start and of its questions."""
+        taught = ["--sft.recipe", "expert"] if self.start in EXPERT else []
+        return [*COMMON, *CORPORA[self.corpus][0], "--train.steps", str(self.updates), *taught]
+
 
 def table_runs() -> Iterator[TableRun]:
     """Return the trainings of the table, the short ones first."""
@@ -70,18 +78,19 @@ def table_runs() -> Iterator[TableRun]:
         yield from (TableRun(start, corpus, updates) for corpus in CORPORA for start in STARTS if updates == LENGTHS[0] or start in LONG)
 
 
-def measure_runs(run: RunCommand, folder: Path, say: Say) -> Result:
+def measure_runs(run: RunCommand, folder: Path, settings: Sequence[str], say: Say) -> Result:
     """Train every run of the table that has no result yet; return the table and how well a forecast from it holds.
 
     Args:
         run: runs a command.
         folder: where starts, questions and results are kept.
+        settings: flags that the commands get besides; with others, every run is another one.
         say: receives a line before each training.
     """
     (folder / "runs").mkdir(parents=True, exist_ok=True)
     todo, found = list(table_runs()), list[MeasuredRun]()
     for number, wanted in enumerate(todo, 1):
-        place = folder / "runs" / f"{wanted.name}.json"
+        place = folder / "runs" / f"{wanted.name}-{content_key(flags=wanted.flags, settings=[*settings])[:8]}.json"
         if not place.is_file():
             say(f"training {number} of {len(todo)}: {wanted.start}, {wanted.corpus}, {wanted.updates} updates")
             replace_json(place, asdict(_train(wanted, run, folder)))
@@ -91,19 +100,23 @@ def measure_runs(run: RunCommand, folder: Path, say: Say) -> Result:
 
 
 def _train(wanted: TableRun, run: RunCommand, folder: Path) -> MeasuredRun:
-    flags = [*COMMON, *_corpus_flags(wanted.corpus, run, folder), "--policy.model", _make_start(wanted.start, run, folder)]
-    flags += ["--sft.recipe", "expert"] if wanted.start in EXPERT else []
-    summary = run(["run", "train-and-eval", "--here", "--train.steps", str(wanted.updates), *flags])
+    place = ["--policy.model", _make_start(wanted.start, run, folder), *_questions_of(wanted.corpus, run, folder)]
+    summary = run(["run", "train-and-eval", "--here", *wanted.flags, *place])
     told, metric, difference = summary["forecast"], summary["metric"], summary["difference"]
+    if not told:
+        raise TrainingError(f"the start of the run on {wanted.corpus} was not recorded: it has too few held-out questions")
+    before = summary["before"][metric]
     return MeasuredRun(
         wanted.corpus,
         wanted.start,
         TypeAdapter(Start).validate_python(told["start"]),
         TypeAdapter(Training).validate_python(told["training"]),
-        difference["mean"],
+        summary["n"],
+        before,
+        before + difference["mean"],
         difference["low"],
         difference["high"],
-        summary["control"][metric] - summary["before"][metric],
+        summary["control"][metric],
         summary["training"]["seconds"],
     )
 
@@ -118,10 +131,11 @@ def _make_start(name: str, run: RunCommand, folder: Path) -> str:
     return str(out)
 
 
-def _corpus_flags(name: str, run: RunCommand, folder: Path) -> list[str]:
+def _questions_of(name: str, run: RunCommand, folder: Path) -> list[str]:
+    """Return the flags of a corpus that keeps only some of its questions, made if it is not there."""
     flags, hops = CORPORA[name]
     if not hops:
-        return [*flags]
+        return []
     out = folder / "corpora" / name.replace(" ", "-")
     questions = out / "kept.jsonl"
     if not questions.is_file():

@@ -93,14 +93,14 @@ class McpTool:
         return {"name": self.name, "title": self.title, "description": self.description, **schemas, "annotations": hints}
 
 
-def _take(name: str, most_chars: int, description: str, within: bool = False) -> type[BaseModel]:
-    """Make the schema of one text argument, and of those that restrict the pages (`within`); a model may send an id as a number."""
+def _take(name: str, most_chars: int, description: str, within: bool = False, **others: Any) -> type[BaseModel]:
+    """Make the schema of one text argument, of those that restrict the pages (`within`), and of others; an id may come as a number."""
     config = ConfigDict(extra="forbid", strict=True, str_strip_whitespace=True)
     text = Annotated[str, BeforeValidator(lambda value: str(value) if type(value) is int else value)]
     wanted: dict[str, Any] = {name: (text, Field(min_length=1, max_length=most_chars, description=description))}
     if within:
         wanted |= {key: (text, Field("", max_length=MAX_CHARS, description=said)) for key, said in WITHIN.items()}
-    return create_model("Arguments", __config__=config, **wanted)
+    return create_model("Arguments", __config__=config, **wanted, **others)
 
 
 WITHIN = {
@@ -140,7 +140,13 @@ TOOLS = (
         "Ask the searcher",
         "Have a small language model search the pages in several turns and answer a question from what it read. Takes seconds; "
         "gives the answer, or none, with the sections it read. It knows nothing of earlier questions.",
-        _take("question", MAX_QUESTION_CHARS, "One question, complete in itself.", True),
+        _take(
+            "question",
+            MAX_QUESTION_CHARS,
+            "One question, complete in itself.",
+            True,
+            verify=(bool, Field(False, description="Also ask without the texts that state the answer, to see whether it changes.")),
+        ),
         FoundAnswer,
     ),
 )
@@ -152,9 +158,11 @@ async def call_tool(service: SearcherService, name: str, arguments: Mapping[str,
         tool = next((tool for tool in TOOLS if tool.name == name), None)
         if tool is None:
             return _refuse(f"there is no tool {name[:100]!r}; there are {', '.join(tool.name for tool in TOOLS)}")
-        argument, *_ = given = tool.arguments.model_validate(dict(arguments)).model_dump().values()
-        scope = parse_scope(dict(zip(WITHIN, [*given][1:], strict=False)))
-        return await (_ask(service, argument, scope, tell) if name == ASK else _call(service, ToolCall(name, argument), scope))
+        argument, *_ = (given := tool.arguments.model_validate(dict(arguments)).model_dump()).values()
+        scope = parse_scope(given)
+        if name == ASK:
+            return await _ask(service, ClientQuestion(argument, scope, given["verify"]), tell)
+        return await _call(service, ToolCall(name, argument), scope)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         return _refuse(f"{name}: {'.'.join(str(part) for part in first['loc'])[:100] or 'arguments'}: {first['msg']}")
@@ -165,9 +173,9 @@ async def call_tool(service: SearcherService, name: str, arguments: Mapping[str,
         return _refuse(f"{name}: unforeseen {type(error).__name__}; the log of the server has more")
 
 
-async def _ask(service: SearcherService, question: str, scope: Scope, tell: Tell) -> ToolReply:
+async def _ask(service: SearcherService, question: ClientQuestion, tell: Tell) -> ToolReply:
     steps: list[PlayedStep] = []
-    async with aclosing(service.ask(ClientQuestion(question, scope))) as events:
+    async with aclosing(service.ask(question)) as events:
         async for event in events:
             if isinstance(event, Answer):
                 found = describe_answer(event, steps)

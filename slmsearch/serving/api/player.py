@@ -17,6 +17,7 @@ from slmsearch.serving.api import playing
 from slmsearch.serving.api.caller import Caller
 from slmsearch.serving.api.metrics import ServiceMetrics
 from slmsearch.serving.api.playing import Answer, PlayedStep, ServedPolicy
+from slmsearch.serving.api.protocol import ApiError
 from slmsearch.serving.api.waiting import RETRY_S, AskedQuestion, WaitingQuestions
 
 OnAnswer = Callable[[str, Answer, Caller], None]
@@ -29,6 +30,7 @@ GAP_SECONDS = 0.02
 """Gap of questions for which the next batch waits after a batch of several: most clients ask again at once."""
 GRACE_SECONDS = 30.0
 """Time after the last deadline of a batch at which it counts as hung; its child is killed."""
+NO_PAGES_ERROR = ApiError(404, "no_such_pages", playing.NO_PAGES, "metadata")
 log = logging.getLogger(__name__)
 
 
@@ -210,7 +212,7 @@ class Player(threading.Thread):
 
         def on_end(name: str, answer: Answer) -> None:
             if answer.episode.stop_reason is StopReason.FAILED:
-                asked[name].tell(ServiceError(answer.episode.failure))
+                asked[name].tell(NO_PAGES_ERROR if answer.episode.failure == playing.NO_PAGES else ServiceError(answer.episode.failure))
                 return
             if not self._withdrawn().isdisjoint({source.page_id for source in answer.sources} - withdrawn):
                 again.append(asked[name])  # a page that it read has gone meanwhile

@@ -1,11 +1,14 @@
 """Work of the service's child process: hold a policy and an index, play batches of questions on them, serve calls of tools."""
 
 import gc
+import logging
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from slmsearch.config import RunConfig
+from slmsearch.corpus.library import Library
 from slmsearch.corpus.questions import Question
 from slmsearch.corpus.view import View
 from slmsearch.environments.searcher.answer_sources import AnswerSource, find_sources, is_supported
@@ -17,7 +20,7 @@ from slmsearch.environments.searcher.twins import UNKNOWABLE, find_stating, make
 from slmsearch.episodes.episode import Episode, StopReason, ToolCall, Turn
 from slmsearch.episodes.playable import without_token_limits
 from slmsearch.episodes.sampler import Sampler, Sampling
-from slmsearch.errors import ContextError
+from slmsearch.errors import ContextError, SlmSearchError
 from slmsearch.evaluate.confidence import Calibration, Graded, KeptAnswers, describe, is_given
 from slmsearch.evaluate.policies import PolicySpec
 from slmsearch.evaluate.run import make_policy_sampler, select_questions, without_tokens
@@ -29,6 +32,10 @@ from slmsearch.retrieval.search import SearchIndex
 RESULT_CHARS = 500
 """Characters of a tool's result in a step."""
 ARGUMENT_CHARS = 1000
+NO_PAGES = "no page is in that folder, file, tag or time"
+"""Failure of a question whose scope admits no page."""
+VERIFIED_WITHIN = 3
+"""Share of the time limit of a question, as a divisor, after which it is not played a second time."""
 KEPT_SCOPES = 16
 """Number of scopes whose hidden sections are kept."""
 PROGRAM, MALFORMED = "program", "malformed"
@@ -92,6 +99,8 @@ class Answer:
     version: str
     """Version of the policy that played."""
     index_key: str
+    scope: Scope = EVERYWHERE
+    """Pages that the question could use."""
     promise: Promise | None = None
     confidence: float | None = None
     """Probability that the answer is right; None for no answer, for "I don't know", and without a promise."""
@@ -127,17 +136,18 @@ class _Loaded:
     index_key: str
     questions: dict[str, list[Question]]
     """Questions of the corpus by split."""
-    hidden: Callable[[Scope], tuple[str, ...]]
-    """Function that returns the sections outside a scope; it keeps the last ones."""
+    hidden: Callable[[frozenset[str], Scope], frozenset[str]]
+    """Function that returns the sections of some pages, and those outside a scope; it keeps the last results."""
 
     def view(self, withdrawn: Collection[str], scope: Scope) -> View | None:
         """Return the corpus without some pages and what is outside a scope; None if all is there."""
-        gone = tuple(section.id for page in withdrawn for section in self.environment.toolbox.library.sections(page))
-        return View(hidden) if (hidden := gone + self.hidden(scope)) else None
+        hidden = self.hidden(frozenset(withdrawn), scope)
+        return View(hidden) if hidden else None
 
 
 IMPORTED = ("slmsearch.serving.api.playing", "slmsearch.sampling.torch_sampler", "peft", "sentence_transformers")
 """Modules that `load` needs; their import takes several times as long as the rest of it."""
+log = logging.getLogger(__name__)
 _loaded: list[_Loaded] = []
 """Loaded policy of this process: one, or none yet."""
 
@@ -157,12 +167,18 @@ def load(served: ServedPolicy) -> tuple[ServedPolicy, bool]:
         environment = without_token_limits(environment)
     indexed.toolbox.index.search(["setup"], 1)  # loads the embedder, which is not the first question's time
     sampler = make_policy_sampler(served.spec, environment, [])
-    hidden = lru_cache(KEPT_SCOPES)(lambda scope: () if scope == EVERYWHERE else scope.hidden(indexed.toolbox.library))
+    hidden = lru_cache(KEPT_SCOPES)(partial(find_hidden, indexed.toolbox.library))
     _loaded[:] = [_Loaded(served, environment, sampler, indexed.index_key, indexed.questions, hidden)]
     # The child looks for dead cycles after every call: among all that torch has loaded it took half a second.
     gc.collect()
     gc.freeze()
     return replace(served, corpus_digest=indexed.corpus_digest, index_key=indexed.index_key), getattr(sampler, "is_small", False)
+
+
+def find_hidden(library: Library, withdrawn: Collection[str], scope: Scope) -> frozenset[str]:
+    """Return the ids of the sections of some pages, and of those outside a scope."""
+    gone = frozenset(section.id for page in withdrawn for section in library.sections(page))
+    return gone if scope == EVERYWHERE else gone | scope.hidden(library)
 
 
 def play(
@@ -173,7 +189,8 @@ def play(
 ) -> None:
     """Play questions together, greedily; report each step and each end as it comes, by the question's id.
 
-    A question that is too long for the policy's context ends as `max_tokens`, and the others continue.
+    A question whose scope admits no page fails with `NO_PAGES`. One that is too long for the policy's context ends as `max_tokens`, and the
+    others continue.
 
     Args:
         asked: the questions by id.
@@ -182,8 +199,15 @@ def play(
         on_end: receives the id of a question and its answer.
     """
     (loaded,) = _loaded
-    questions = [Question(name, one.text, "", view=loaded.view(withdrawn, one.scope)) for name, one in asked.items()]
-    held = list[tuple[Question, Answer]]()
+    library, questions, held = loaded.environment.toolbox.library, list[Question](), list[tuple[Question, Answer]]()
+    for name, one in asked.items():
+        if one.scope == EVERYWHERE or any(map(one.scope.admits, library.pages())):
+            questions.append(Question(name, one.text, "", view=loaded.view(withdrawn, one.scope)))
+        else:
+            episode = Episode(name, (), StopReason.FAILED, failure=NO_PAGES)
+            on_end(name, Answer(episode, (), loaded.served.version, loaded.index_key, one.scope))
+    if not questions:
+        return
     environment = loaded.environment
     toolbox, config = environment.toolbox, environment.config
 
@@ -197,40 +221,53 @@ def play(
         promise, sure = loaded.served.promise, None
         if promise is not None and is_given(episode.answer):
             sure = promise.calibration.confidence(describe(episode, sources))
-        answer = Answer(played, sources, loaded.served.version, loaded.index_key, promise, sure)
+        answer = Answer(played, sources, loaded.served.version, loaded.index_key, asked[question.id].scope, promise, sure)
         if asked[question.id].verify and is_supported(episode, sources):
             held.append((question, answer))
         else:
             on_end(question.id, answer)
 
-    sampling = Sampling(0.0, config.evaluate.seed, environment.limits.max_turn_tokens)
+    sampling, began = Sampling(0.0, config.evaluate.seed, environment.limits.max_turn_tokens), time.monotonic()
     try:
         play_episodes(questions, loaded.sampler, toolbox, config.searcher, sampling, Watch(tell_end, tell_turn))
     except ContextError:  # raised before the first turn, for the longest of them
         if len(questions) == 1:
             tell_end(questions[0], Episode(questions[0].id, (), StopReason.MAX_TOKENS))
             return
-        for name, one in asked.items():
-            play({name: one}, withdrawn, on_turn, on_end)
+        for question in questions:
+            play({question.id: asked[question.id]}, withdrawn, on_turn, on_end)
         return
-    for (question, answer), verified in zip(held, _verify(loaded, held, sampling), strict=True):
-        on_end(question.id, replace(answer, verified=verified))
+    verified: Sequence[bool | None] = [None] * len(held)
+    if held and time.monotonic() - began < config.service.deadline_s / VERIFIED_WITHIN:
+        try:
+            verified = _verify(loaded, held, sampling)
+        except SlmSearchError as error:  # the answer stands
+            log.warning("answers were not verified: %s", error)
+    for (question, answer), found in zip(held, verified, strict=True):
+        on_end(question.id, replace(answer, verified=found))
 
 
-def _verify(loaded: _Loaded, held: Sequence[tuple[Question, Answer]], sampling: Sampling) -> list[bool]:
-    """Play questions again without the sections that state their answers; return for each whether the answer was another one."""
+def _verify(loaded: _Loaded, held: Sequence[tuple[Question, Answer]], sampling: Sampling) -> list[bool | None]:
+    """Play questions again without the sections that state their answers; return for each whether the answer was another one.
+
+    None: the second play came to no end of its own.
+    """
     toolbox, given = loaded.environment.toolbox, [answer.episode.answer or "" for _, answer in held]
+    stating = [[source for source in answer.sources if source.supports] for _, answer in held]
     stated = [
-        replace(question, answer=text, section_ids=tuple(source.section_id for source in answer.sources if source.supports))
-        for (question, answer), text in zip(held, given, strict=True)
+        replace(question, answer=text, page_ids=tuple(one.page_id for one in found), section_ids=tuple(one.section_id for one in found))
+        for (question, _), text, found in zip(held, given, stating, strict=True)
     ]
-    views = [
-        View((question.view.hidden if question.view else ()) + gone)
-        for question, gone in zip(stated, find_stating(stated, toolbox), strict=True)
-    ]
-    again = [replace(question, answer="", section_ids=(), view=view) for question, view in zip(stated, views, strict=True)]
+    again = []
+    for (question, _), known, gone in zip(held, stated, find_stating(stated, toolbox), strict=True):
+        hidden = frozenset((*(question.view.hidden if question.view else ()), *known.section_ids, *gone))
+        again.append(replace(question, view=View(hidden)))
     played = play_episodes(again, loaded.sampler, toolbox, loaded.environment.config.searcher, sampling)
-    return [not typed_match(episode.answer, (text,)) for episode, text in zip(played, given, strict=True)]
+    broken = (StopReason.FAILED, StopReason.MAX_TOKENS)
+    return [
+        None if episode.stop_reason in broken else not typed_match(episode.answer, (text,))
+        for episode, text in zip(played, given, strict=True)
+    ]
 
 
 def replay(questions: Sequence[Question], digest: str, key: str) -> list[tuple[bool, bool]]:

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from slmsearch.corpus.questions import UNKNOWN_ANSWER
 from slmsearch.environments.searcher.answer_sources import AnswerSource, is_supported
-from slmsearch.environments.searcher.scope import Scope, read_scope
+from slmsearch.environments.searcher.scope import EVERYWHERE, Scope, read_scope
 from slmsearch.episodes.episode import Episode, StopReason
 from slmsearch.evaluate.confidence import LEVEL
 from slmsearch.foreign import encodable
@@ -145,6 +145,7 @@ class FeedbackRequest(_Read):
     correct_answer: Annotated[str | None, Field(max_length=MAX_ANSWER_CHARS), AfterValidator(_strip)] = None
     source: Annotated[str | None, Field(max_length=MAX_ID_CHARS), AfterValidator(_strip)] = None
     completion: Annotated[str | None, Field(max_length=MAX_ID_CHARS), AfterValidator(_strip)] = None
+    within: Annotated[str | None, Field(max_length=MAX_ANSWER_CHARS), AfterValidator(_strip)] = None
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
@@ -326,7 +327,7 @@ class KeptPromise(BaseModel):
     wrong_at_most: float = Field(description="Largest share of wrong ones among the answers that are given.")
     level: float = Field(description="Probability that the share is not larger.")
     n: int = Field(description="Number of answers that it was measured on.")
-    holds: bool = Field(description="False on other documents than those it was measured on: it is void then.")
+    holds: bool = Field(description="False on other documents than those it was measured on, or a part of them: it is void then.")
 
 
 class FoundAnswer(BaseModel):
@@ -355,7 +356,7 @@ def describe_answer(answer: Answer, steps: Sequence[PlayedStep]) -> FoundAnswer:
     text = None if episode.answer is None else encodable(episode.answer)
     told = None
     if promise is not None:
-        holds = promise.calibration.index_key == answer.index_key
+        holds = promise.calibration.index_key == answer.index_key and answer.scope == EVERYWHERE
         told = KeptPromise(wrong_at_most=promise.wrong_at_most, level=1 - LEVEL, n=promise.kept.n, holds=holds)
     return FoundAnswer(
         answer=UNKNOWN_ANSWER if answer.is_unsure else text,

@@ -177,6 +177,9 @@ class SearcherService:
             self.metrics.requests.labels(outcome).inc()
 
     def _accept(self, asked: AskedQuestion) -> None:
+        if self.player.served.config.searcher.programs and (asked.question.scope != EVERYWHERE or asked.question.verify):
+            told = "programs see all of the corpus, so that a question can be neither restricted nor verified (searcher.programs)"
+            raise ApiError(400, "unsupported_parameter", told, "metadata")
         self._open.add(asked)  # before the look: `drain` looks the other way round
         if self._draining.is_set():
             raise ApiError(503, "stopping", "the service is stopping and takes no more questions; ask again later", retry_s=RETRY_S)

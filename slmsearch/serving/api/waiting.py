@@ -14,7 +14,7 @@ from slmsearch.serving.api.caller import NOBODY, Caller
 from slmsearch.serving.api.playing import Answer, ClientQuestion, PlayedStep, ServedCall
 from slmsearch.serving.api.protocol import ApiError
 
-Event = PlayedStep | Answer | ServedCall | SlmSearchError
+Event = PlayedStep | Answer | ServedCall | SlmSearchError | ApiError
 """Events of a question: its steps, then its answer or an error; events of a call of a tool: its result, or an error."""
 RETRY_S = 5
 """Time to wait after a failure, within which a new child process is up."""
@@ -55,6 +55,8 @@ class AskedQuestion:
             raise ApiError(
                 504, "deadline_exceeded", "the question was not answered in time (service.deadline_s); ask again later"
             ) from error
+        if isinstance(event, ApiError):
+            raise event
         if isinstance(event, SlmSearchError):
             raise ApiError(503, "service_unavailable", f"the question was not answered: {event}; ask again", retry_s=RETRY_S) from event
         return event

@@ -2,7 +2,7 @@
 
 import json
 import random
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import combinations
 from pathlib import Path
 from statistics import mean
@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slmsearch.errors import EvaluationError
+from slmsearch.errors import ConfigError, EvaluationError
 from slmsearch.evaluate.forecast import (
     FOLDER,
     LEVEL,
@@ -77,7 +77,8 @@ def made_runs(corpora: int, each: int, noise: float, seed: int) -> list[Measured
             training = Training(rng.choice((30, 120)), 8, 8, 1e-3, 10**6)
             shift = 1.5 * (training.updates == 120) + 0.5 + rng.gauss(0, noise)
             gain = start.shifted(start.shift_to(start.greedy) + shift) - start.greedy
-            runs.append(MeasuredRun(f"corpus {corpus}", str(number), start, training, gain, gain - 0.03, gain + 0.03, gain / 3, 60.0))
+            after = (start.greedy + gain, gain - 0.03, gain + 0.03, start.greedy + gain / 3)
+            runs.append(MeasuredRun(f"corpus {corpus}", str(number), start, training, 480, start.greedy, *after, 60.0))
     return runs
 
 
@@ -125,3 +126,30 @@ def test_the_trainings_of_an_installation_are_read(tmp_path: Path) -> None:
     place.write_text("[{}]")
     with pytest.raises(EvaluationError, match=r"is damaged .* make it again with `slmsearch bench forecast`"):
         read_runs(str(tmp_path))
+
+
+def test_a_start_at_the_ceiling_does_not_spoil_the_others() -> None:
+    runs = made_runs(corpora=5, each=8, noise=0.3, seed=6)
+    bound = predict_bounds(runs)
+    spoilt = [replace(run, before=0.93, after=1.0) if number in (3, 11) else run for number, run in enumerate(runs)]
+    assert predict_bounds(spoilt) < 1.5 * bound + 0.05
+
+
+def test_a_start_that_is_never_right_at_once_may_gain() -> None:
+    runs = made_runs(corpora=5, each=8, noise=0.1, seed=7)
+    found = forecast(replace(runs[0].start, greedy=0.0), replace(runs[0].training, updates=120), 60.0, runs)
+    assert found.gain.value > 0.005
+    assert 0 <= found.gain.high <= 1
+
+
+def test_what_was_not_measured_is_said() -> None:
+    runs = made_runs(corpora=5, each=8, noise=0.2, seed=8)
+    start, training = runs[0].start, runs[0].training
+    assert forecast(start, training, 60.0, runs).beyond == ()
+    large = forecast(start, replace(training, weights=135 * 10**6), 60.0, runs)
+    assert large.beyond == ("size of the model",)
+    assert large.gain.value == pytest.approx(forecast(start, training, 60.0, runs).gain.value), "a constant says nothing"
+    assert "no training like this one was measured (size of the model)" in large.describe()
+    assert "number of episodes" in forecast(start, replace(training, updates=5000), 60.0, runs).beyond
+    with pytest.raises(ConfigError, match=r"forecast\.samples is 4; the trainings were measured with 16"):
+        forecast(Start(0.5, (1, 2, 3, 4, 5)), training, 60.0, runs)

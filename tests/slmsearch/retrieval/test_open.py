@@ -157,6 +157,7 @@ def test_where_most_is_hidden_all_of_the_rest_is_compared(
     hidden = [{name for name, page in zip(exact._section_ids, exact._page_ids, strict=True) if page not in kept}] * len(queries)
     monkeypatch.setattr(searching, "EXACT_LIMIT", 10)
     monkeypatch.setattr(ranking, "CANDIDATES", 20)
+    monkeypatch.setattr(ranking, "LEFT", 20)
     large = open_index(tmp_path / "index", exact.key, config, exact._embedder)
     found = large.search(queries, 10, hidden=hidden)
     assert found == exact.search(queries, 10, hidden=hidden)

@@ -244,6 +244,8 @@ function openCorrection(opened) {
 async function send(entry, verdict, correct, source) {
   const { question, answer, completion } = entry;
   const body = { question, answer: answer === null ? null : [...answer].slice(0, 4000).join(""), verdict, correct_answer: correct, source, completion };
+  const within = boundsOf(entry.within ?? {}).join(", ");
+  if (within) body.within = within;
   try {
     await post("v1/feedback", body);
   } catch (error) {

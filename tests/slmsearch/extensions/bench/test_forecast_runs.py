@@ -40,6 +40,7 @@ class Commands:
                 "training": {"updates": updates, "questions": 8, "group_size": 8, "learning_rate": 1e-3, "weights": 10**6},
             },
             "metric": "answer/typed_match",
+            "n": 480,
             "difference": {"mean": gain, "low": gain - 0.02, "high": gain + 0.02},
             "before": {"answer/typed_match": 0.5},
             "control": {"answer/typed_match": 0.51},
@@ -59,14 +60,14 @@ def test_a_killed_measurement_goes_on_and_its_table_serves_forecasts(tmp_path: P
     folder = tmp_path / "forecast"
     killed = Commands(last=9)
     with pytest.raises(KeyboardInterrupt):
-        measure_runs(killed, folder, lambda _: None)
+        measure_runs(killed, folder, [], lambda _: None)
     done = len([*(folder / "runs").iterdir()])
     assert 0 < done < 9
     assert read_runs(str(tmp_path)) == (), "the table is written at the end"
 
     said: list[str] = []
     commands = Commands()
-    found = measure_runs(commands, folder, said.append).values
+    found = measure_runs(commands, folder, [], said.append).values
     trained = [call for call in commands.calls if call[0] == "run"]
     assert len(said) == len(trained) == len([*table_runs()]) - done, "none is repeated"
     made = [call for call in [*killed.calls, *commands.calls] if call[0] in ("bootstrap", "sft")]
@@ -83,3 +84,6 @@ def test_a_killed_measurement_goes_on_and_its_table_serves_forecasts(tmp_path: P
     assert found["hours_always"] == pytest.approx(len([*table_runs()]) / 60)
     assert len(read_runs(str(tmp_path))) == found["runs"]
     assert str(folder / RUNS) == found["table"]
+    again = Commands()
+    measure_runs(again, folder, ["--train.group_size", "4"], said.append)
+    assert len([call for call in again.calls if call[0] == "run"]) == found["runs"], "with other settings every run is another one"
