@@ -32,6 +32,7 @@ METHODS = {
     "yaml": {"load", "unsafe_load", "full_load"},
 }
 PROCESSES = {
+    "flows/cli/commands/bench.py": "this project's own commands, with flags that stand in the code and those of the command line",
     "flows/cli/commands/learning.py": "nvidia-smi",
     "slmsearch/bundle/remote.py": "on the other machine: Python, pip of the bundle, tee, and slmsearch itself",
     "slmsearch/bundle/wheels.py": "uv, with names and hashes that it wrote",
