@@ -20,6 +20,7 @@ from slmsearch.evaluate.confidence import LEVEL
 from slmsearch.foreign import encodable
 from slmsearch.serving.api.caller import NOBODY, Caller, read_parent
 from slmsearch.serving.api.feedback import Verdict
+from slmsearch.serving.api.follow_up import complete, turn_before
 from slmsearch.serving.api.playing import Answer, ClientQuestion, PlayedStep
 from slmsearch.serving.api.response_format import JsonAnswers
 
@@ -86,6 +87,11 @@ class ChatMessage(_Read):
     role: str
     content: str | list[ContentPart] | None = None
 
+    @property
+    def text(self) -> str:
+        """Return its text; parts that are none are left out."""
+        return "\n".join(part.text or "" for part in self.content) if isinstance(self.content, list) else self.content or ""
+
 
 class StreamOptions(_Read):
     """Options of a stream."""
@@ -130,6 +136,7 @@ class ChatRequest(_Read):
     functions: list[Any] | None = None
     function_call: Any = None
     verify: bool | None = None
+    follow_up: bool | None = None
     # For the trace alone: what is no text names nobody. Metadata may also restrict the pages, see `parse_scope`.
     user: Any = None
     safety_identifier: Any = None
@@ -189,7 +196,10 @@ def parse_request(body: bytes, traceparent: str = "") -> AskedRequest:
     metadata = read.metadata if isinstance(read.metadata, dict) else {}
     user = _name_of(read.safety_identifier) or _name_of(read.user)
     caller = Caller(user, _name_of(metadata.get("session_id")), read_parent(traceparent))
-    question = ClientQuestion(find_question(read.messages), parse_scope(metadata), bool(read.verify))
+    text = find_question(read.messages)
+    if read.follow_up:
+        text = complete(text, *turn_before([(one.role, one.text) for one in read.messages]))[:MAX_QUESTION_CHARS]
+    question = ClientQuestion(text, parse_scope(metadata), bool(read.verify))
     return AskedRequest(question, bool(read.stream), bool(options and options.include_usage), formatted, caller)
 
 
@@ -247,13 +257,9 @@ def find_question(messages: Sequence[ChatMessage]) -> str:
     message = next((message for message in reversed(messages) if message.role == "user"), None)
     if message is None:
         raise ApiError(400, "invalid_request", "messages: no message has the role user; the last of them is the question", "messages")
-    if isinstance(message.content, list):
-        if odd := next((part.type for part in message.content if part.type != "text"), None):
-            raise ApiError(400, "unsupported_value", f"messages: the searcher reads text, not {odd[:40]}", "messages")
-        text = "\n".join(part.text or "" for part in message.content)
-    else:
-        text = message.content or ""
-    if not (text := text.strip()):
+    if isinstance(message.content, list) and (odd := next((part.type for part in message.content if part.type != "text"), None)):
+        raise ApiError(400, "unsupported_value", f"messages: the searcher reads text, not {odd[:40]}", "messages")
+    if not (text := message.text.strip()):
         raise ApiError(400, "invalid_request", "messages: the last message of the user is empty; it is the question", "messages")
     if len(text) > MAX_QUESTION_CHARS:
         found = f"{len(text)} characters, {MAX_QUESTION_CHARS} are allowed"
