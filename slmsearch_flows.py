@@ -18,13 +18,14 @@ try:
     from flows.learn import learn
     from flows.nightly import nightly
     from flows.reconcile import reconcile
-    from flows.train import train_and_eval, train_planner
+    from flows.train import forecast, train_and_eval, train_planner
 finally:
     sys.path[:] = _path
 
 __all__ = [
     "evaluate",
     "evaluate_shard",
+    "forecast",
     "housekeeping",
     "learn",
     "nightly",

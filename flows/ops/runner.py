@@ -29,10 +29,10 @@ FLOWS = {
     "validate": "flows.data:validate",
     "housekeeping": "flows.housekeeping:housekeeping",
     "reconcile": "flows.reconcile:reconcile",
-    "train": "flows.train:train",
     "forecast": "flows.train:forecast",
+    "train": "flows.train:train",
 }
-"""Flow name -> its entrypoint; all but the last two are deployed."""
+"""Flow name -> its entrypoint; all but the last are deployed."""
 PARTS = {"evaluate-shard": "flows.evaluate_shard:evaluate_shard"}
 """Deployed flows that other flows start."""
 LEARNING = ("train", "forecast", "train-and-eval", "train-planner", "learn")

@@ -34,6 +34,8 @@ class NoForecastError(TrainingError):
 def forecast_training(run: Pipeline, data: Data, required: bool = False) -> dict[str, Any] | None:
     """Forecast what GRPO will bring to the run's policy; None, with a line that says why, where that cannot be told.
 
+    Without measured trainings it is silent, unless a forecast is asked for.
+
     Args:
         run: the run, with the start as its policy.
         data: what it trains on.
@@ -44,6 +46,8 @@ def forecast_training(run: Pipeline, data: Data, required: bool = False) -> dict
         NoForecastError: there is no forecast.
     """
     only_if = run.config.forecast.if_worth_it
+    if not (required or only_if or run.config.forecast.questions or read_runs(run.config.paths.data_dir)):
+        return None  # nobody asked, and nothing was measured: no line in every run
     try:
         found = _forecast(run, data)
         if only_if and found.beyond:

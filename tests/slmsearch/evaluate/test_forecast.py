@@ -40,7 +40,6 @@ def brute(start: Start, k: int, wanted: set[int]) -> float:
     return mean(shares)
 
 
-@settings(deadline=None)
 @settings(deadline=None, max_examples=25)
 @given(COUNTS, st.integers(1, 6))
 def test_pass_at_k_and_signal_are_those_of_all_choices_of_samples(counts: list[int], k: int) -> None:
