@@ -211,7 +211,8 @@ def service(session: Session, policy: str | None) -> None:
 def forecast(session: Session) -> None:
     """Train forty times, shortly, and measure how well forecasts hold.
 
-    Takes some two hours on two cores, by estimate; a killed measurement goes on where it was. Writes forecast.json, and the table of the trainings.
+    Takes some two hours on two cores, by estimate; a killed measurement goes on where it was. Writes forecast.json, and the table of the
+    trainings.
     """
     from flows.stages.forecasting import FILE
     from slmsearch.evaluate.forecast import FOLDER
