@@ -88,6 +88,8 @@ def _forecast(run: Pipeline, data: Data) -> Forecast:
     if min(asked, available) < FEWEST:
         told = f"a twelfth of a training of {episodes} episodes holds {asked} questions, and {available} are held out"
         raise NoForecastError(f"{told}; it needs {FEWEST}: set forecast.questions, or hold out more")
+    if runs and (known := runs[0].start.samples) != wanted.samples:  # before anything is played
+        raise NoForecastError(f"forecast.samples is {wanted.samples}, and the trainings were measured with {known}: set it to that")
     shape: ModelShape = in_child("slmsearch.training.memory:measure_shape", config)
     training = Training(updates, train.questions_per_step, train.group_size, train.learning_rate, shape.parameters, name)
 

@@ -242,6 +242,9 @@ def find_beyond(start: Start, training: Training, runs: Sequence[MeasuredRun]) -
         slack = max(0.1, (max(seen) - min(seen)) / 10)
         if not min(seen) - slack <= value <= max(seen) + slack:
             found.append(name)
+    rates = [run.training.learning_rate for run in runs]
+    if not 0.9 * min(rates) <= training.learning_rate <= 1.1 * max(rates):  # no input: it did not vary
+        found.append("learning rate")
     return tuple(found)
 
 

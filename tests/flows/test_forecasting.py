@@ -111,6 +111,14 @@ def test_a_short_training_is_not_forecast(config: RunConfig, training: FakeTrain
     assert training.calls == 1, "it was asked to train only if that is worth it"
 
 
+def test_another_number_of_samples_than_was_measured_stops_no_training(config: RunConfig, training: FakeTraining) -> None:
+    other = config.changed({"forecast.samples": SAMPLES + 1})
+    assert "forecast" not in train_and_eval(other)
+    assert training.calls == 1
+    with pytest.raises(TrainingError, match=r"forecast\.samples is 5, and the trainings were measured with 4: set it to that"):
+        forecast(other)
+
+
 def test_without_measured_trainings_the_start_is_recorded_on_request_alone(config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forecasting, "read_runs", lambda _: ())
     tracker = open_tracker(config.paths, config.tracking)

@@ -138,6 +138,8 @@ class _Loaded:
     """Questions of the corpus by split."""
     hidden: Callable[[frozenset[str], Scope], frozenset[str]]
     """Function that returns the sections of some pages, and those outside a scope; it keeps the last results."""
+    admits: Callable[[Scope], bool]
+    """Function that returns whether any page is in a scope; likewise."""
 
     def view(self, withdrawn: Collection[str], scope: Scope) -> View | None:
         """Return the corpus without some pages and what is outside a scope; None if all is there."""
@@ -167,8 +169,10 @@ def load(served: ServedPolicy) -> tuple[ServedPolicy, bool]:
         environment = without_token_limits(environment)
     indexed.toolbox.index.search(["setup"], 1)  # loads the embedder, which is not the first question's time
     sampler = make_policy_sampler(served.spec, environment, [])
-    hidden = lru_cache(KEPT_SCOPES)(partial(find_hidden, indexed.toolbox.library))
-    _loaded[:] = [_Loaded(served, environment, sampler, indexed.index_key, indexed.questions, hidden)]
+    library = indexed.toolbox.library
+    hidden = lru_cache(KEPT_SCOPES)(partial(find_hidden, library))
+    admits = lru_cache(KEPT_SCOPES)(lambda scope: scope == EVERYWHERE or any(map(scope.admits, library.pages())))
+    _loaded[:] = [_Loaded(served, environment, sampler, indexed.index_key, indexed.questions, hidden, admits)]
     # The child looks for dead cycles after every call: among all that torch has loaded it took half a second.
     gc.collect()
     gc.freeze()
@@ -199,9 +203,9 @@ def play(
         on_end: receives the id of a question and its answer.
     """
     (loaded,) = _loaded
-    library, questions, held = loaded.environment.toolbox.library, list[Question](), list[tuple[Question, Answer]]()
+    questions, held = list[Question](), list[tuple[Question, Answer]]()
     for name, one in asked.items():
-        if one.scope == EVERYWHERE or any(map(one.scope.admits, library.pages())):
+        if loaded.admits(one.scope):
             questions.append(Question(name, one.text, "", view=loaded.view(withdrawn, one.scope)))
         else:
             episode = Episode(name, (), StopReason.FAILED, failure=NO_PAGES)

@@ -150,6 +150,7 @@ def test_what_was_not_measured_is_said() -> None:
     assert large.beyond == ("size of the model",)
     assert large.gain.value == pytest.approx(forecast(start, training, 60.0, runs).gain.value), "a constant says nothing"
     assert "no training like this one was measured (size of the model)" in large.describe()
+    assert forecast(start, replace(training, learning_rate=1e-4), 60.0, runs).beyond == ("learning rate",)
     assert "number of episodes" in forecast(start, replace(training, updates=5000), 60.0, runs).beyond
     with pytest.raises(ConfigError, match=r"forecast\.samples is 4; the trainings were measured with 16"):
         forecast(Start(0.5, (1, 2, 3, 4, 5)), training, 60.0, runs)
