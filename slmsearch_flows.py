@@ -18,6 +18,7 @@ try:
     from flows.learn import learn
     from flows.nightly import nightly
     from flows.reconcile import reconcile
+    from flows.refresh import refresh
     from flows.train import forecast, train_and_eval, train_planner
 finally:
     sys.path[:] = _path
@@ -30,6 +31,7 @@ __all__ = [
     "learn",
     "nightly",
     "reconcile",
+    "refresh",
     "reindex",
     "train_and_eval",
     "train_planner",

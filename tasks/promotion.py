@@ -14,10 +14,14 @@ from prefect.runtime import flow_run
 from slmsearch.config import PathsConfig, PolicyConfig, RunConfig, TrackingConfig
 from slmsearch.errors import ConfigError, ModelError, PromotionError
 from slmsearch.models.hashes import model_hash, read_start, trained_policy
-from tasks.tracking import ADAPTER_HASH, BASE_MODEL, PREFIX, PromotionEvent, Tracker, move_champion, open_tracker, roll_back
+from tasks.tracking import ADAPTER_HASH, BASE_MODEL, PREFIX, PromotionEvent, Tracker, move_champion, open_tracker, roll_back, tag_version
 
 EVALUATED_AFTER = f"{PREFIX}eval_key_after"
 """Tag of a flow's run with the evaluation of the trained policy."""
+
+
+DOCUMENTS = ("documents_digest", "documents_key")
+"""Tags of a version whose documents were refreshed: corpus and index that it answers from."""
 
 
 @task(name="register", cache_policy=NO_CACHE)
@@ -58,6 +62,12 @@ class Champion:
     def label(self) -> str:
         """Label for people: model and version."""
         return f"{self.model}/{self.version}"
+
+    @property
+    def documents(self) -> tuple[str, str] | None:
+        """Corpus and index of the documents that it answers from; None: those of its evaluation."""
+        digest, key = (self.tags.get(f"{PREFIX}{name}", "") for name in DOCUMENTS)
+        return (digest, key) if key else None
 
     def policy(self, configured: PolicyConfig) -> PolicyConfig:
         """Return a policy with the champion's adapter, on the supervised start of its run if that began with the policy's model.
@@ -116,6 +126,13 @@ def promote_task(
             raise
         return champion.version
     return version
+
+
+@task(name="serve-documents", cache_policy=NO_CACHE)
+def serve_documents_task(label: str, digest: str, key: str, paths: PathsConfig, tracking: TrackingConfig) -> None:
+    """Let a version of the registered model, given as name/number, answer from a corpus and its index from now on."""
+    model, number = _parse_version(label, tracking.registered_model)
+    tag_version(open_tracker(paths, tracking), model, number, dict(zip(DOCUMENTS, (digest, key), strict=True)))
 
 
 def promote_by_hand(paths: PathsConfig, tracking: TrackingConfig, version: str, reason: str) -> PromotionEvent:

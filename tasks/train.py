@@ -17,7 +17,7 @@ from slmsearch.training.files import ADAPTER, JUDGE, PREFLIGHT, TREES
 from slmsearch.training.job import make_job
 from slmsearch.training.launch import train
 from slmsearch.training.phase_timer import CardUse
-from slmsearch.training.reports import StepReport
+from slmsearch.training.reports import HELD_OUT, StepReport
 from tasks.child import end_child, in_child
 from tasks.live import TrainingProgress
 from tasks.progress import Progress
@@ -68,7 +68,8 @@ def train_task(digest: str, index_key: str, run_id: str, config: RunConfig) -> T
 
         def on_step(report: StepReport) -> None:
             record_rollouts(tracker, run_id, job.train_key, report, name_judge(config.judge))
-            tracker.record_step(run_id, report.step, report.metrics, report.time)
+            checkpoint = tracker.record_checkpoint(run_id, report.step) if HELD_OUT in report.metrics else None
+            tracker.record_step(run_id, report.step, report.metrics, report.time, checkpoint)
             progress.take(report)
             if (collapse := report.collapse) is not None:
                 tracker.set_tags(run_id, {f"slmsearch.collapse.{report.step}": collapse.describe()})

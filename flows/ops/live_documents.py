@@ -108,7 +108,7 @@ class LiveDocuments:
         version = None if self._accept else next((one for one in choices if self._is_there(one)), None)
         if version is None:
             version = self._build()
-        known = (own.digest, record.get("known", ""))
+        known = (served.measured_on if own.digest else "", record.get("known", ""))
         self._known = next((digest for digest in known if digest and is_corpus(self._config.paths.corpora / digest)), version.digest)
         served = replace(served, corpus_digest=version.digest, index_key=version.key, config=self._config)
         self._look()
@@ -174,13 +174,13 @@ class LiveDocuments:
                 log.warning("no other champion was looked for: %s", error)
             self._told = str(error)
             return None
-        if champion is None or not self._is_time(champion.version):
+        if champion is None or champion.version == served.version or not self._is_time(champion.version):
             return None
         self._not_before[champion.version] = time.monotonic() + AGAIN_S  # if it cannot be loaded
         self._dirty.set()  # its version may be older than the folder
         champion = replace(champion, config=self._config)
         if champion.corpus_digest and self._is_ours(champion.corpus_digest):
-            self._known = champion.corpus_digest
+            self._known = champion.measured_on or champion.corpus_digest
             return champion
         return replace(champion, corpus_digest=served.corpus_digest, index_key=served.index_key)
 

@@ -26,6 +26,7 @@ FLOWS = {
     "evaluate": "flows.evaluate:evaluate",
     "nightly": "flows.nightly:nightly",
     "reindex": "flows.data:reindex",
+    "refresh": "flows.refresh:refresh",
     "validate": "flows.data:validate",
     "housekeeping": "flows.housekeeping:housekeeping",
     "reconcile": "flows.reconcile:reconcile",

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 REGRESSED, ENDED, EXPECTED = "slmsearch.eval.regressed", "slmsearch.nightly.ended", "slmsearch.nightly.expected"
 """Events: a night is worse than those before it; a night has ended, green or not; nights are scheduled from now on."""
+HELD_BACK, HELD_BACK_STATE = "slmsearch.documents.held-back", "HeldBack"
+"""Event and state of a flow run that left edited documents unserved."""
 HEARTBEATS = "slmsearch: flow runs without a heartbeat"
 SHORTEST_S = 30
 """Minimum interval of Prefect's heartbeats."""
@@ -57,9 +59,9 @@ LOST_TEXT = (
 MISSING_TEXT = '{"alarm": "missing", "text": "No nightly evaluation has ended for %g hours; see worker, schedule and pool."}'
 
 
-def emit(event: str, model: str, payload: Mapping[str, object]) -> None:
-    """Emit an event about the nights of a registered model."""
-    resource = {"prefect.resource.id": f"slmsearch.nightly.{model}", "prefect.resource.name": f"nights of {model}"}
+def emit(event: str, model: str, payload: Mapping[str, object], of: str = "nightly") -> None:
+    """Emit an event about the nights of a registered model, or about its documents."""
+    resource = {"prefect.resource.id": f"slmsearch.{of}.{model}", "prefect.resource.name": f"{of} of {model}"}
     emit_event(event, resource=resource, payload=dict(payload))
 
 

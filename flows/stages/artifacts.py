@@ -44,6 +44,11 @@ def show_forecast(told: str) -> None:
     create_markdown_artifact(escape(told), key="forecast", description="What the training is expected to bring")
 
 
+def show_refresh(told: str) -> None:
+    """Show what became of edited documents."""
+    create_markdown_artifact(escape(told), key="documents", description="Whether the champion answers from the documents as they are")
+
+
 def show_lineage(lineage: Mapping[str, str]) -> None:
     """Show the lineage of the run."""
     create_markdown_artifact(f"```json\n{json.dumps(lineage, indent=2)}\n```", key="lineage", description="Content keys, in order")

@@ -51,6 +51,8 @@ class SearcherChoice:
     """Receives lines for a person."""
     engine: str = TORCH
     """Engine of a model of transformers: torch, or llama.cpp, for which a file is made of it once."""
+    as_measured: bool = False
+    """Take the documents of the champion's evaluation, whatever was refreshed since."""
     wrong_at_most: float | None = None
     """Promise about the answers that are given, which `slmsearch calibrate` measures; None gives every answer."""
 
@@ -86,7 +88,7 @@ class SearcherChoice:
         return replace(spec, policy=policy_of_llamacpp(spec.policy, folder, role))
 
     def find(self) -> ServedPolicy:
-        """Return policy and index to serve: the champion on the index of its evaluation, or another policy on the configured corpus.
+        """Return policy and index to serve: the champion on its documents, or another policy on the configured corpus.
 
         Raises:
             ConfigError: the name is no policy.
@@ -106,26 +108,31 @@ class SearcherChoice:
         return self.policy == CHAMPION or (self.policy is None and not self.config.policy.adapter)
 
     def find_new(self, served: ServedPolicy) -> ServedPolicy | None:
-        """Return the champion if it is not the one that plays.
+        """Return the champion if it is not the one that plays, or has another version of its documents.
 
         Raises:
             SlmSearchError: the store does not answer, or the champion cannot be played here.
         """
         champion = find_champion(self.config.paths, self.config.tracking)
-        if champion is None or champion.label == served.version:
+        if champion is None or (
+            champion.label == served.version and champion.documents in (None, (served.corpus_digest, served.index_key))
+        ):
             return None
         return self._serve(champion, self._put_on_engine(PolicySpec(CHAMPION, champion.policy(self.config.policy))))
 
     def _serve(self, champion: Champion, spec: PolicySpec) -> ServedPolicy:
         paths = self.config.paths
-        digest, key = champion.tags.get("slmsearch.data_digest", ""), champion.tags.get("slmsearch.index_key", "")
+        measured = champion.tags.get("slmsearch.data_digest", "")
+        refreshed = None if self.as_measured else champion.documents
+        digest, key = refreshed or (measured, champion.tags.get("slmsearch.index_key", ""))
         if not (key and is_complete(paths.index / key) and (paths.corpora / digest).is_dir()):
+            remedy = "run refresh" if refreshed else "index build"
             raise IndexUnusableError(
-                f"champion {champion.label} was evaluated on index version {key or '(none recorded)'} of corpus "
-                f"{digest or '(none recorded)'}, which is not in {paths.data_dir}: run `slmsearch index build` with its settings, "
-                "or name a policy with --policy"
+                f"champion {champion.label} answers from index version {key or '(none recorded)'} of corpus "
+                f"{digest or '(none recorded)'}, which is not in {paths.data_dir}: run `slmsearch {remedy}` with its "
+                "settings, or name a policy with --policy"
             )
-        return self._promise(ServedPolicy(champion.label, spec, self.config, digest, key))
+        return self._promise(ServedPolicy(champion.label, spec, self.config, digest, key, measured))
 
     def calibration_file(self, spec: PolicySpec) -> Path:
         """Return the file of a policy's calibration with these settings."""

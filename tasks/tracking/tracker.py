@@ -18,6 +18,8 @@ from typing import Any
 import mlflow
 from filelock import FileLock
 from mlflow.entities import AssessmentSource, Dataset, DatasetInput, Expectation, Feedback, InputTag, Link, Metric, Param, RunTag
+from mlflow.entities.logged_model_output import LoggedModelOutput
+from mlflow.entities.logged_model_status import LoggedModelStatus
 from mlflow.entities.model_registry import PromptVersion
 from mlflow.environment_variables import MLFLOW_ENABLE_ASYNC_TRACE_LOGGING
 from mlflow.exceptions import MlflowException
@@ -193,12 +195,34 @@ class Tracker(RunRegistry):
         self.record_step(run_id, 0, {name: value for name, value in metrics.items() if name not in known})
 
     @as_service
-    def record_step(self, run_id: str, step: int, metrics: Mapping[str, float], time_s: float | None = None) -> None:
-        """Record a point of curves in one write; see `last_step` for resuming a curve."""
+    def record_step(
+        self, run_id: str, step: int, metrics: Mapping[str, float], time_s: float | None = None, checkpoint: str | None = None
+    ) -> None:
+        """Record a point of curves in one write; see `last_step` for resuming a curve.
+
+        Args:
+            run_id: run that they belong to.
+            step: of the training, from 1.
+            metrics: values by name.
+            time_s: time of the step, in seconds since the epoch; None: now.
+            checkpoint: model that has them as its metrics, too; see `record_checkpoint`.
+        """
         at_ms = int((time_s or time.time()) * 1000)
-        points = [Metric(name, float(value), at_ms, step) for name, value in metrics.items()]
+        points = [Metric(name, float(value), at_ms, step, checkpoint) for name, value in metrics.items()]
         for i in range(0, len(points), METRICS_PER_BATCH):
             self.client.log_batch(run_id, metrics=points[i : i + METRICS_PER_BATCH])
+
+    @as_service
+    def record_checkpoint(self, run_id: str, step: int) -> str:
+        """Record the weights after a step as a model of the run, without its files, if it is not there; return its id."""
+        name = f"step-{step}"
+        wanted = f"source_run_id = '{run_id}' AND name = '{name}'"
+        if known := self.client.search_logged_models([self.experiment_id], wanted):
+            return str(known[0].model_id)
+        model = self.client.create_logged_model(self.experiment_id, name, source_run_id=run_id, model_type="checkpoint")
+        self.client.log_outputs(run_id, [LoggedModelOutput(model.model_id, step)])
+        self.client.finalize_logged_model(model.model_id, LoggedModelStatus.READY)
+        return str(model.model_id)
 
     @as_service
     def last_step(self, run_id: str) -> int:

@@ -61,7 +61,7 @@ def test_the_champion_plays_on_the_index_that_it_was_evaluated_on(session: Any, 
 @pytest.mark.parametrize("tags", [TAGS, {"version": "3"}])
 def test_an_index_version_that_is_not_here_is_one_line(session: Any, champion: Any, tags: dict[str, str]) -> None:
     champion(tags)
-    with pytest.raises(IndexUnusableError, match=r"champion slmsearch-searcher/3 was evaluated on index version .*slmsearch index build"):
+    with pytest.raises(IndexUnusableError, match=r"champion slmsearch-searcher/3 answers from index version .*slmsearch index build"):
         SearcherChoice(session.config, None, session.say).find()
 
 

@@ -196,6 +196,21 @@ def test_a_resumed_curve_has_no_point_twice(tracker: Tracker) -> None:
     assert len(points(tracker, run_id, "loss")) == 5
 
 
+def test_a_checkpoint_is_a_model_of_its_run_with_the_metrics_of_its_step(tracker: Tracker, tmp_path: Path) -> None:
+    with tracker.run("train", "key") as run_id:
+        made = [tracker.record_checkpoint(run_id, step) for step in (5, 5, 10)]  # killed before its metrics, then again
+        for step, checkpoint in ((4, None), (5, made[1]), (10, made[2])):
+            tracker.record_step(run_id, step, {"reward/held_out": step / 10}, None, checkpoint)
+        version = tracker.register_adapter(run_id, adapter(tmp_path / "a"), f"{MODEL}-checkpoints", {ADAPTER_HASH: "h1"})
+    assert made[0] == made[1] != made[2] and version == "1"
+    assert points(tracker, run_id, "reward/held_out") == [(4, 0.4), (5, 0.5), (10, 1.0)]
+    outputs = tracker.client.get_run(run_id).outputs.model_outputs
+    assert sorted((found.step, found.model_id) for found in outputs) == [(5, made[0]), (10, made[2])]
+    model = tracker.client.get_logged_model(made[2])
+    assert (model.name, model.status, model.source_run_id) == ("step-10", "READY", run_id)
+    assert [(metric.key, metric.value, metric.step) for metric in model.metrics] == [("reward/held_out", 1.0, 10)]
+
+
 def test_a_run_without_metrics_starts_at_step_0(tracker: Tracker) -> None:
     with tracker.run("train", "key") as run_id:
         assert tracker.last_step(run_id) == 0

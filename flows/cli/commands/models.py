@@ -141,7 +141,7 @@ def calibrate(session: Session, policy: str | None, engine: str, split: str, lim
     Plays questions and unanswerable variants of them, and finds the confidence from which on at most a share of the answers is wrong. Exit
     code 1 if that holds for no answers.
     """
-    from flows.ops.calibrating import calibrate_searcher
+    from flows.stages.calibrating import calibrate_searcher
     from flows.stages.policy_choice import SearcherChoice
 
     found = calibrate_searcher(SearcherChoice(session.config, policy, session.say, engine), split, limit, wrong_at_most)
@@ -180,7 +180,7 @@ def searcher(
 
     if accept and watch is None:
         raise click.UsageError("--accept is about the folder of --watch; give one, or leave it out")
-    choice = SearcherChoice(session.config, policy, session.say, engine, wrong_at_most)
+    choice = SearcherChoice(session.config, policy, session.say, engine, wrong_at_most=wrong_at_most)
     live = LiveDocuments(choice, watch.resolve(), accept) if watch is not None else None
     feedback = FeedbackLog(session.config.paths.feedback)
     serve_searcher(open_service(choice, live=live, feedback=feedback), feedback, host, port, on_ready)

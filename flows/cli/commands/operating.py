@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 APPROVAL_S = 86_400.0
 """Time that `--approve` waits unless `tracking.approval_s` says otherwise."""
-FLOW_NAMES = ("train-and-eval", "train-planner", "evaluate", "nightly", "reindex", "validate")
+FLOW_NAMES = ("train-and-eval", "train-planner", "evaluate", "nightly", "refresh", "reindex", "validate")
 
 
 @command(cli, "run")
@@ -46,7 +46,7 @@ def run(session: Session, flow: str, here: bool, live: bool, approve: bool, if_w
     if approve and not any(flag.startswith("--tracking.approval_s=") for flag in session.flags):
         session.override(tracking__approval_s=APPROVAL_S)
     result = session.run(flow, here, live)
-    negative = result.get("decision") == "reject" or result.get("state") == "regressed"
+    negative = result.get("decision") == "reject" or result.get("state") in ("regressed", "held back")
     session.finish(result, render_result(result, session.config.paths, session.config.decision), negative)
 
 

@@ -10,6 +10,7 @@ from functools import lru_cache, partial
 from slmsearch.config import RunConfig
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.questions import Question
+from slmsearch.corpus.store import load_questions
 from slmsearch.corpus.view import View
 from slmsearch.environments.searcher.answer_sources import AnswerSource, find_sources, is_supported
 from slmsearch.environments.searcher.indexed_corpus import open_indexed_corpus
@@ -28,6 +29,7 @@ from slmsearch.foreign import encodable
 from slmsearch.judge import ExactJudge
 from slmsearch.judge.exact import typed_match
 from slmsearch.retrieval.search import SearchIndex
+from slmsearch.serving.documents.gate import is_stated
 
 RESULT_CHARS = 500
 """Characters of a tool's result in a step."""
@@ -62,6 +64,8 @@ class ServedPolicy:
     corpus_digest: str | None = None
     index_key: str | None = None
     """Key of the index version; None, here and for the digest, takes those of the configured corpus."""
+    measured_on: str | None = None
+    """Digest of the corpus with the questions that it was measured on; None: that of the documents."""
     promise: Promise | None = None
     """Promise that is kept by "I don't know"; None: every answer is given."""
 
@@ -145,6 +149,14 @@ class _Loaded:
         """Return the corpus without some pages and what is outside a scope; None if all is there."""
         hidden = self.hidden(frozenset(withdrawn), scope)
         return View(hidden) if hidden else None
+
+    def known_questions(self) -> dict[str, list[Question]]:
+        """Return the questions that the policy was measured on, by split; of other documents those whose answers these state."""
+        known = self.served.measured_on
+        if known is None or known == self.served.corpus_digest:
+            return self.questions
+        asked = load_questions(self.served.config.paths.corpora, known)
+        return {split: [one for one in found if is_stated(one, self.environment.toolbox.library.page)] for split, found in asked.items()}
 
 
 IMPORTED = ("slmsearch.serving.api.playing", "slmsearch.sampling.torch_sampler", "peft", "sentence_transformers")
@@ -300,14 +312,14 @@ def collect(split: str, limit: int, progress: Callable[[int, int], None]) -> tup
     """Play questions and their unanswerable twins; return the given answers, and the first gold page of every question.
 
     Args:
-        split: of the questions of the loaded corpus.
+        split: of the questions that the policy was measured on.
         limit: maximum number of questions; 0 takes all.
         progress: receives the number of questions played and of all.
     """
     (loaded,) = _loaded
     environment, toolbox = loaded.environment, loaded.environment.toolbox
     config = environment.config
-    asked = select_questions(loaded.questions, config.evaluate.model_copy(update={"split": split, "limit": limit}))
+    asked = select_questions(loaded.known_questions(), config.evaluate.model_copy(update={"split": split, "limit": limit}))
     halves = (asked[::2], asked[1::2])
     questions = [*asked, *(twin for half, kind in zip(halves, UNKNOWABLE, strict=True) for twin in make_twins(half, kind, toolbox))]
     sampling, graded = Sampling(0.0, config.evaluate.seed, environment.limits.max_turn_tokens), list[Graded]()

@@ -6,7 +6,7 @@ that many pages state no longer. Then the policy is asked (`judge_replay`).
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from slmsearch.corpus.pages import Page
@@ -107,19 +107,19 @@ def states(page: Page, question: Question) -> bool:
     return any(holds_answer(page.content, answer) for answer in question.answers)
 
 
+def is_stated(question: Question, find: Callable[[str], Page | None]) -> bool:
+    """Return whether a question's pages are all found, and one of them states the answer."""
+    pages = [find(page) for page in question.page_ids]
+    return question.is_answerable and bool(pages) and None not in pages and any(states(page, question) for page in pages if page)
+
+
 def still_asked(questions: Sequence[Question], before: Mapping[str, Page], after: Mapping[str, Page], most: int) -> list[Question]:
     """Choose questions whose pages state the answer in both versions, at most `most`: of every page one before any gives a second."""
-
-    def stands(question: Question) -> bool:
-        pages = question.page_ids
-        if not pages or not all(page in before and page in after for page in pages):
-            return False
-        return all(any(states(version[page], question) for page in pages) for version in (before, after))
 
     turns: dict[int, list[Question]] = defaultdict(list)
     seen = Counter[str]()
     for question in questions:
-        if question.is_answerable and not question.is_closed and stands(question):
+        if not question.is_closed and all(is_stated(question, version.get) for version in (before, after)):
             turns[seen[question.page_ids[0]]].append(question)
             seen[question.page_ids[0]] += 1
     chosen = [question for turn in sorted(turns) for question in turns[turn]]

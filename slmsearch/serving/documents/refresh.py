@@ -10,7 +10,8 @@ from slmsearch.corpus.library import Library
 from slmsearch.corpus.pages import Page
 from slmsearch.corpus.questions import Question
 from slmsearch.corpus.records import parse_question
-from slmsearch.corpus.store import build_corpus, read_pages, read_questions
+from slmsearch.corpus.sources import Source
+from slmsearch.corpus.store import build_corpus, read_pages, read_questions, store_corpus
 from slmsearch.environments.searcher.indexed_corpus import name_index
 from slmsearch.made_questions.make import Filters, make_questions
 from slmsearch.retrieval.build import build_index
@@ -77,6 +78,14 @@ def build_version(config: RunConfig) -> Built:
         built["indexes"] = key
         build_index(paths.corpora / digest, paths.index, config.retrieval, current=False)
     return Built(Version(digest, key), built, tuple(skipped))
+
+
+def build_without(config: RunConfig, digest: str, gone: Container[str]) -> Version:
+    """Make a version of a corpus without some of its pages, whose ids are given, and without its questions."""
+    corpora = config.paths.corpora
+    pages = [page for page in read_pages(corpora / digest) if page.id not in gone]
+    made = store_corpus(config.corpus, corpora, lambda: Source(pages, []), None)
+    return Version(made, build_index(corpora / made, config.paths.index, config.retrieval, current=False))
 
 
 def refresh(config: RunConfig, served: Version, known: str) -> Refreshed:

@@ -1,0 +1,114 @@
+"""The flow `refresh`: index the documents as they are now, and let the champion answer from them if nothing was lost."""
+
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from prefect import flow, get_run_logger
+from prefect.states import Completed
+
+from flows.runtime.automations import HELD_BACK, HELD_BACK_STATE, emit
+from flows.stages.artifacts import show_refresh
+from flows.stages.calibrating import calibrate_again
+from flows.stages.pipeline import DEFAULTS, Pipeline, open_pipeline
+from flows.stages.policy_choice import SearcherChoice
+from flows.stages.stages import prepare_data
+from slmsearch.config import RunConfig
+from slmsearch.errors import CorpusError, IndexUnusableError
+from slmsearch.serving.api import playing
+from slmsearch.serving.api.playing import ServedPolicy
+from slmsearch.serving.documents import refresh as versions
+from slmsearch.serving.documents.gate import judge_replay
+from slmsearch.serving.documents.listing import list_documents
+from slmsearch.serving.documents.refresh import Refreshed, Version
+from tasks.child import in_child
+from tasks.promotion import serve_documents_task
+from tasks.tracking import CHAMPION
+
+FILE = "refresh.json"
+
+
+@flow(name="refresh", persist_result=True, result_serializer="json")
+def refresh(config: RunConfig = DEFAULTS) -> Any:
+    """Make a version of the documents as they are now; the champion answers from it if it answers as many questions as before.
+
+    A version that lost something is held back: the flow run is completed, its state is named `HeldBack`. Pages whose files were deleted
+    are withdrawn all the same.
+
+    Args:
+        config: settings that differ from the defaults, by section; docs/configuration.md explains each.
+    """
+    if config.corpus.pages is None:
+        get_run_logger().info("nothing to refresh: corpus.pages names no documents")
+        return {"state": "unchanged"}
+    with open_pipeline("refresh", config) as run:
+        choice = SearcherChoice(run.config, CHAMPION, get_run_logger().info)
+        before, is_lost = _find_served(choice)
+        now = replace(run, config=run.config.changed({"corpus.questions": None}))  # those of pages that are gone would be refused
+        prepare_data(now, current=False)
+        with run.stage("compare") as run_id:
+            made, reasons = _compare(now, before)
+            version = _withdraw(now, before, made) if reasons else made.version
+            served = replace(before, corpus_digest=version.digest, index_key=version.key) if version else before
+            failure = None
+            if version is not None and (is_lost or version.key != before.index_key):
+                failure = calibrate_again(choice, served)
+                serve_documents_task(before.version, version.digest, version.key, run.config.paths, run.config.tracking)
+            told: dict[str, Any] = {
+                "state": "held back" if reasons else "refreshed" if made.edit else "unchanged",
+                "edit": str(made.edit),
+                "reasons": list(reasons),
+                "skipped": [asdict(item) for item in made.skipped],
+                "data_digest": served.corpus_digest,
+                "index_key": served.index_key,
+            }
+            run.tracker.record_json(run_id, told | {"pages": asdict(made.edit)}, FILE)
+            run.tracker.set_tags(run.run_id, {"slmsearch.state": told["state"]})
+        line = "; ".join((f"documents {told['state']}: {made.edit}", *reasons, *([f"no promise: {failure}"] if failure else ())))
+        show_refresh(line)
+        result = {"message": line, **told, **run.ids}
+        if not reasons:
+            get_run_logger().info("%s", line)
+            return result
+        get_run_logger().warning("%s", line)
+        emit(HELD_BACK, run.config.tracking.registered_model, told, "documents")
+        return Completed(name=HELD_BACK_STATE, message=line, data=result)
+
+
+def _find_served(choice: SearcherChoice) -> tuple[ServedPolicy, bool]:
+    """Return the champion with its documents, or with those of its evaluation and True where they are not here."""
+    try:
+        return choice.find(), False
+    except IndexUnusableError:
+        return replace(choice, as_measured=True).find(), True
+
+
+def _compare(run: Pipeline, before: ServedPolicy) -> tuple[Refreshed, tuple[str, ...]]:
+    """Return the version of the documents as they are now, and why it is held back: by its texts, or by the champion's answers.
+
+    Raises:
+        CorpusError: they are other documents.
+    """
+    digest, key = before.corpus_digest or "", before.index_key or ""
+    made = in_child(versions.refresh, run.config, Version(digest, key), before.measured_on or digest)
+    pages = len(versions.read_by_id(run.config.paths.corpora / digest))
+    if 2 * len(made.edit.removed) > pages:
+        raise CorpusError(
+            f"of the {pages} pages that {before.version} answers from, {len(made.edit.removed)} are not in {run.config.corpus.pages}: "
+            "set corpus.pages to its documents, or train on these"
+        )
+    if not made.edit or made.losses or not made.replayed:
+        return made, made.losses
+    in_child(playing.load, replace(before, config=run.config, corpus_digest=made.version.digest, index_key=made.version.key))
+    pairs = in_child(playing.replay, made.replayed, digest, key)
+    return made, tuple(judge_replay([was for was, _ in pairs], [is_now for _, is_now in pairs]))
+
+
+def _withdraw(run: Pipeline, before: ServedPolicy, made: Refreshed) -> Version | None:
+    """Make a version of the documents of before without those that were deleted since; None if none was."""
+    config, digest = run.config, before.corpus_digest or ""
+    listing = list_documents(Path(str(config.corpus.pages)))
+    pages = versions.read_by_id(config.paths.corpora / digest)
+    files = {name: str(pages[name].metadata.get("path", "")) for name in made.edit.removed}
+    gone = [name for name, file in files.items() if not (listing and file and listing.holds(file))]
+    return in_child(versions.build_without, config, digest, gone) if gone else None

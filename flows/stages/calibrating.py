@@ -1,0 +1,62 @@
+"""Measurement of how sure a searcher's answers are; `slmsearch.evaluate.confidence` says how."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from flows.stages.policy_choice import SearcherChoice
+from slmsearch.errors import EvaluationError
+from slmsearch.evaluate.confidence import Calibration, calibrate
+from slmsearch.serving.api import playing
+from slmsearch.serving.api.playing import ServedPolicy
+from tasks.child import in_child, keeping_child
+from tasks.progress import Progress
+
+SPLIT = "validation"
+"""Questions of a calibration that nobody chose others for."""
+
+
+def calibrate_searcher(choice: SearcherChoice, split: str, limit: int, wrong_at_most: float) -> dict[str, Any]:
+    """Play questions and their twins, keep the calibration for the service, and return the figures of a promise.
+
+    Args:
+        choice: policy, as it will be served.
+        split: of the questions; they were not trained on.
+        limit: maximum number of questions; 0 takes all.
+        wrong_at_most: largest share of wrong ones among the answers that are given.
+
+    Raises:
+        EvaluationError: there are no questions, or too few answers.
+        SlmSearchError: the policy or its index version is missing.
+    """
+    with keeping_child():
+        served = choice.find()
+        found, file = _calibrate(choice, served, split, limit)
+    kept = found.keep(wrong_at_most)
+    nothing = {"threshold": None, "answered_frac": 0.0, "wrong_frac": None, "low": None, "high": None, "n": 0}
+    curve = [asdict(one) for level in (0.01, 0.02, 0.05, 0.1, 0.2, 0.3) if (one := found.keep(level))]
+    told = {"policy": served.version, "index_key": found.index_key, "asked": found.asked, "answers": len(found.scores), "file": str(file)}
+    return {**(asdict(kept) if kept else nothing), "wrong_at_most": wrong_at_most, "curve": curve, **told}
+
+
+def calibrate_again(choice: SearcherChoice, served: ServedPolicy) -> str | None:
+    """Calibrate a policy on another version of its documents, if it was calibrated; return why that failed, None if it did not."""
+    if not choice.calibration_file(served.spec).is_file():
+        return None
+    try:
+        _calibrate(choice, served, SPLIT, 0)
+    except EvaluationError as error:  # the promise is void on these documents, and answers say so
+        return str(error)
+    return None
+
+
+def _calibrate(choice: SearcherChoice, served: ServedPolicy, split: str, limit: int) -> tuple[Calibration, Path]:
+    with Progress("calibrate", "questions") as progress:
+        loaded, _ = in_child(playing.load, served)
+        graded, asked = in_child(playing.collect, split, limit, progress=progress)
+    found = calibrate(graded, asked, loaded.index_key or "")
+    if found is None:
+        raise EvaluationError(f"{len(graded)} answers to {len(asked)} questions of {split} are too few to calibrate: give more questions")
+    file = choice.calibration_file(served.spec)
+    found.write(file)
+    return found, file
