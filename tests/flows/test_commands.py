@@ -158,6 +158,7 @@ def test_a_full_disk_is_said_before_anything_is_embedded(
         (["nonsense"], 2, "No such command"),
         (["run", "nonsense"], 2, "train-and-eval"),
         (["run", "evaluate", "--live"], 2, "--live shows a training, and evaluate has none; leave it out"),
+        (["run", "refresh"], 2, "refresh reads the documents that corpus.pages names"),
         (["train", "--live-plot"], 2, "No such option"),
         (["search", "anything"], 3, "slmsearch setup"),
         (["search", "anything", "--index", "../.."], 3, "no index key"),

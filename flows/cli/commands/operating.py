@@ -39,6 +39,8 @@ def run(session: Session, flow: str, here: bool, live: bool, approve: bool, if_w
         raise click.UsageError(f"--approve is for a promotion, and {flow} promotes nothing; leave it out")
     if if_worth_it and not flow.startswith("train-"):
         raise click.UsageError(f"--if-worth-it is for a training, and {flow} has none; leave it out")
+    if flow == "refresh" and session.config.corpus.pages is None:
+        raise click.UsageError("refresh reads the documents that corpus.pages names; give the settings of the champion with --config")
     if if_worth_it:
         session.override(forecast__if_worth_it=True)
     if flow == "train-planner":
