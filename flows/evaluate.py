@@ -3,7 +3,7 @@
 from prefect import flow
 
 from flows.runtime.fetching import require_policy
-from flows.stages.artifacts import show_table
+from flows.stages.artifacts import escape, show_table
 from flows.stages.pipeline import DEFAULTS, open_pipeline
 from flows.stages.policy_choice import choose_policy
 from flows.stages.stages import evaluate_policy, prepare_data
@@ -27,6 +27,8 @@ def evaluate(config: RunConfig = DEFAULTS) -> dict[str, object]:
         row = {"policy": spec.name, **{name: f"{value:.4g}" for name, value in found["metrics"].items()}}
         row |= {name: f"{slices['all']['value']:.4g}" for name, slices in found.get("trust", {}).items()}
         show_table("evaluations", [row], "Policies on the same questions")
+        run.tracker.record_metrics(run.run_id, {f"eval/{name}": value for name, value in found["metrics"].items()})
+        run.describe(f"{escape(spec.name)}: {found['metrics']['answer/correct']:.3f} of {found['n']} questions are answered rightly")
         return {"policy": spec.name, **found, **summarise_trust(found), **run.ids}
 
 

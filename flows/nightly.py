@@ -13,7 +13,7 @@ from prefect.states import Completed
 from flows.runtime.automations import ENDED, REGRESSED, REGRESSED_STATE, emit
 from flows.runtime.fetching import require_policy
 from flows.runtime.settings import loggable, read_environment
-from flows.stages.artifacts import show_night
+from flows.stages.artifacts import escape, show_night
 from flows.stages.pipeline import DEFAULTS, Pipeline, open_pipeline
 from flows.stages.policy_choice import choose_policy
 from flows.stages.stages import evaluate_policy, prepare_data
@@ -100,7 +100,9 @@ def tell(run: Pipeline, night: Night) -> Night:
     """Show the night, emit its events, and call the webhook if it regressed; delivery failures are logged and do not fail the run."""
     config, text = run.config, describe_night(night)
     tables = [night_table(night), *([trust_table(run.trust)] if run.trust else [])]
-    show_night("\n\n".join(table.to_markdown() for table in tables), text, night.state == "regressed")
+    shown = "\n\n".join(table.to_markdown() for table in tables)
+    show_night(shown, text, night.state == "regressed")
+    run.describe(escape(text), shown)
     emit(ENDED, config.tracking.registered_model, {"night": night.night, "state": night.state})
     if night.state != "regressed":
         return night

@@ -8,7 +8,7 @@ from prefect import flow, get_run_logger
 from prefect.states import Completed
 
 from flows.runtime.automations import HELD_BACK, HELD_BACK_STATE, emit
-from flows.stages.artifacts import show_refresh
+from flows.stages.artifacts import escape, show_refresh
 from flows.stages.calibrating import calibrate_again
 from flows.stages.pipeline import DEFAULTS, Pipeline, open_pipeline
 from flows.stages.policy_choice import SearcherChoice
@@ -66,6 +66,7 @@ def refresh(config: RunConfig = DEFAULTS) -> Any:
             run.tracker.set_tags(run.run_id, {"slmsearch.state": told["state"]})
         line = "; ".join((f"documents {told['state']}: {made.edit}", *reasons, *([f"no promise: {failure}"] if failure else ())))
         show_refresh(line)
+        run.describe(escape(line))
         result = {"message": line, **told, **run.ids}
         if not reasons:
             get_run_logger().info("%s", line)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from prefect import get_run_logger
 
-from flows.stages.artifacts import show_forecast
+from flows.stages.artifacts import escape, show_forecast
 from flows.stages.pipeline import Pipeline
 from flows.stages.stages import evaluate_once
 from slmsearch.environments.registry import environment_of
@@ -62,6 +62,7 @@ def forecast_training(run: Pipeline, data: Data, required: bool = False) -> dict
         run.tracker.record_json(run.run_id, told, FILE)
         run.tracker.record_metrics(run.run_id, name_gains(told))
         show_forecast(found.describe())
+        run.describe(escape(found.describe()))
     get_run_logger().info("%s", found.describe())
     if only_if and not found.worth_it:
         raise NotWorthItError(f"not trained: {found.describe()}; leave --if-worth-it out to train all the same")

@@ -81,6 +81,20 @@ class Pipeline:
         profile = json.dumps({name: manifest[name] for name in ("pages", "questions", "pages_digest", "questions_digest")})
         self.tracker.record_dataset(run_id, "corpus", digest, source, profile, context)
 
+    def describe(self, told: str, details: str = "", **files: str) -> None:
+        """Show what happened first on the run's page in MLflow: a line, links to files and the flow run, then the details.
+
+        Args:
+            told: Markdown of one line, with untrusted text escaped; MLflow folds what does not fit into five.
+            details: further Markdown.
+            files: paths among the run's artifacts, by the words of their links.
+        """
+        place = f"#/experiments/{self.tracker.experiment_id}/runs/{self.run_id}/artifacts"
+        links = [f"[{name}]({place}/{path})" for name, path in files.items()]
+        if flow_run.id and (up := find_up(self.config.paths)):  # a server of the run's own has no pages
+            links.append(f"[flow run {flow_run.name}]({up.ui}/runs/flow-run/{flow_run.id})")
+        self.tracker.describe_run(self.run_id, "\n\n".join(part for part in (told, ", ".join(links), details) if part))
+
     def finish(self) -> None:
         """Write the lineage to both trackers."""
         self.tracker.set_tags(self.run_id, self._lineage_tags())

@@ -102,7 +102,7 @@ def conclude(run: Pipeline, outcome: Outcome) -> dict[str, object]:
     """Write the summary of a finished run to `latest.json` (`latest-<name>.json` of other environments) and to both trackers."""
     with run.stage("report"):
         summary = summarise_run(run, outcome)
-        show_comparison(render_comparison(run, outcome))
+        show_comparison(shown := render_comparison(run, outcome))
         run.tracker.record_metrics(run.run_id, {f"eval/{name}": value for name, value in outcome.after["metrics"].items()})
         found = outcome.comparison
         figures = {"before": found["before"], "after": found["after"], "difference": found["difference"]["mean"]}
@@ -110,6 +110,7 @@ def conclude(run: Pipeline, outcome: Outcome) -> dict[str, object]:
         run.tracker.record_metrics(run.run_id, {f"compare/{name}": value for name, value in figures.items()})
         run.tracker.record_json(run.run_id, summary, "summary.json")
         leave_reports(run, summary)
+        run.describe(describe_decision(outcome), shown, report="report/report.html", accuracy="figures/accuracy.svg")
     names = [latest_name(environment_of(run.config).name), *(["latest-real.json"] if outcome.beside_search else [])]
     for name in names:
         replace_text(Path(run.config.paths.mlruns_dir) / name, json.dumps(summary, indent=2) + "\n")
@@ -171,9 +172,13 @@ def figures_of(found: Evaluated) -> dict[str, Any]:
 
 def render_comparison(run: Pipeline, outcome: Outcome) -> str:
     """Render before, after and the decision as Markdown."""
-    decided = f"**{outcome.decision['decision']}**: {escape(outcome.decision['reason'])}"
     beside = [escape(outcome.beside_search.describe())] if outcome.beside_search else []
-    return "\n\n".join([render_evaluations(run.config, outcome.before, outcome.after), decided, *beside])
+    return "\n\n".join([render_evaluations(run.config, outcome.before, outcome.after), describe_decision(outcome), *beside])
+
+
+def describe_decision(outcome: Outcome) -> str:
+    """Describe in a line of Markdown what was decided and why."""
+    return f"**{outcome.decision['decision']}**: {escape(outcome.decision['reason'])}"
 
 
 def render_evaluations(config: RunConfig, before: Evaluated, after: Evaluated) -> str:

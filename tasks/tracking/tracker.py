@@ -23,8 +23,11 @@ from mlflow.entities.logged_model_status import LoggedModelStatus
 from mlflow.entities.model_registry import PromptVersion
 from mlflow.environment_variables import MLFLOW_ENABLE_ASYNC_TRACE_LOGGING
 from mlflow.exceptions import MlflowException
+from mlflow.prompt.constants import PROMPT_EXPERIMENT_IDS_TAG_KEY
 from mlflow.tracing.constant import TraceMetadataKey
 from mlflow.tracing.trace_manager import InMemoryTraceManager
+from mlflow.utils.mlflow_tags import MLFLOW_RUN_NOTE
+from mlflow.utils.validation import MAX_TAG_VAL_LENGTH
 
 from slmsearch.config import PathsConfig, TrackingConfig
 from slmsearch.errors import ServiceError
@@ -143,6 +146,11 @@ class Tracker(RunRegistry):
         self.client.log_batch(run_id, tags=[RunTag(name, str(value)[:MAX_TAG_CHARS]) for name, value in tags.items()])
 
     @as_service
+    def describe_run(self, run_id: str, markdown: str) -> None:
+        """Set the description that MLflow shows first on a run's page, cut to what a tag holds."""
+        self.client.set_tag(run_id, MLFLOW_RUN_NOTE, encodable(markdown)[:MAX_TAG_VAL_LENGTH])
+
+    @as_service
     def record_params(self, run_id: str, params: Mapping[str, Any]) -> None:
         """Record params that the run does not have yet; MLflow does not let them change."""
         known = self.client.get_run(run_id).data.params
@@ -178,6 +186,9 @@ class Tracker(RunRegistry):
         with self.lock:  # two runs that begin together must not both find it new
             version = self._find_prompt(name, template) or self.client.register_prompt(name, template)
             self.client.link_prompt_version_to_run(run_id, version)
+            shown = self.client.get_prompt(name).tags.get(PROMPT_EXPERIMENT_IDS_TAG_KEY, ",")
+            if f",{self.experiment_id}," not in shown:  # MLflow's page of an experiment lists those that name it
+                self.client.set_prompt_tag(name, PROMPT_EXPERIMENT_IDS_TAG_KEY, f"{shown}{self.experiment_id},")
         return str(version.version)
 
     def _find_prompt(self, name: str, template: Sequence[Mapping[str, str]]) -> PromptVersion | None:

@@ -60,7 +60,7 @@ def test_artifacts_lie_where_the_store_is_whatever_the_current_directory(tracker
     assert (store / "artifacts" / run_id / "artifacts" / "config.json").is_file()
 
 
-def test_a_text_is_one_version_of_a_prompt_however_often_it_opens_an_episode(tracker: Tracker) -> None:
+def test_a_text_is_one_version_of_a_prompt_however_often_it_opens_an_episode(tracker: Tracker, store: Path) -> None:
     def opening(system: str) -> list[dict[str, str]]:
         return [{"role": "system", "content": system, "tools": "[]"}, {"role": "user", "content": "{{question}}"}]
 
@@ -73,6 +73,11 @@ def test_a_text_is_one_version_of_a_prompt_however_often_it_opens_an_episode(tra
     assert found.format(question="Who?") == [{"role": "system", "content": "Search {it}."}, {"role": "user", "content": "Who?"}]
     linked = json.loads(tracker.client.get_run(run_id).data.tags["mlflow.linkedPrompts"])
     assert sorted(prompt["version"] for prompt in linked) == ["1", "2"]
+    other = Tracker(f"sqlite:///{store}/mlflow.db", "another", store)
+    with other.run("train", "key") as run_id:
+        other.record_prompt(run_id, "opening-prompt", opening("Read."))
+    for experiment_id in (tracker.experiment_id, other.experiment_id):  # MLflow's page of an experiment asks so
+        assert [prompt.name for prompt in tracker.client.search_prompts(f'experiment_id = "{experiment_id}"')] == ["opening-prompt"]
 
 
 def test_runs_end_as_what_happened(tracker: Tracker) -> None:
