@@ -52,7 +52,7 @@ def test_every_flow_is_where_it_is_said_to_be_and_deployed_from_there() -> None:
     assert {name for name, queue in queues.items() if queue} == set(PARTS)
     assert queues["evaluate-shard"] == SHARD_QUEUE
     scheduled = {found["name"]: found["schedules"][0] for found in deployed if "schedules" in found}
-    assert set(scheduled) == {"nightly", "housekeeping", "reconcile"}
+    assert set(scheduled) == {"nightly", "housekeeping", "reconcile", "refresh"}
     assert all(schedule["cron"] and schedule["timezone"] for schedule in scheduled.values())
     assert next(found for found in deployed if found["name"] == "housekeeping")["parameters"]["apply"] is False
 
