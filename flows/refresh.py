@@ -1,5 +1,6 @@
 """The flow `refresh`: index the documents as they are now, and let the champion answer from them if nothing was lost."""
 
+import time
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -8,13 +9,16 @@ from prefect import flow, get_run_logger
 from prefect.states import Completed
 
 from flows.runtime.automations import HELD_BACK, HELD_BACK_STATE, emit
+from flows.runtime.device import device
 from flows.stages.artifacts import escape, show_refresh
 from flows.stages.calibrating import calibrate_again
 from flows.stages.pipeline import DEFAULTS, Pipeline, open_pipeline
 from flows.stages.policy_choice import SearcherChoice
 from flows.stages.stages import prepare_data
 from slmsearch.config import RunConfig
-from slmsearch.errors import CorpusError, IndexUnusableError
+from slmsearch.environments.registry import environment_of
+from slmsearch.environments.searcher.searcher_environment import SearcherEnvironment
+from slmsearch.errors import CorpusError
 from slmsearch.serving.api import playing
 from slmsearch.serving.api.playing import ServedPolicy
 from slmsearch.serving.documents import refresh as versions
@@ -22,7 +26,7 @@ from slmsearch.serving.documents.gate import judge_replay
 from slmsearch.serving.documents.listing import list_documents
 from slmsearch.serving.documents.refresh import Refreshed, Version
 from tasks.child import in_child
-from tasks.promotion import serve_documents_task
+from tasks.promotion import find_champion, serve_documents_task
 from tasks.tracking import CHAMPION
 
 FILE = "refresh.json"
@@ -38,50 +42,51 @@ def refresh(config: RunConfig = DEFAULTS) -> Any:
     Args:
         config: settings that differ from the defaults, by section; docs/configuration.md explains each.
     """
+    began_s, told = time.time(), "nothing to refresh: "
     if config.corpus.pages is None:
-        get_run_logger().info("nothing to refresh: corpus.pages names no documents")
-        return {"state": "unchanged"}
+        return _leave(f"{told}corpus.pages names no documents")
+    if not isinstance(environment_of(config), SearcherEnvironment):
+        return _leave(f"{told}environment {config.environment} is no searcher")
     with open_pipeline("refresh", config) as run:
-        choice = SearcherChoice(run.config, CHAMPION, get_run_logger().info)
-        before, is_lost = _find_served(choice)
-        now = replace(run, config=run.config.changed({"corpus.questions": None}))  # those of pages that are gone would be refused
+        config, model = run.config, run.config.tracking.registered_model
+        if find_champion(config.paths, config.tracking) is None:
+            return {**_leave(f"{told}{model} has no champion yet"), **run.ids}
+        choice, recorded = SearcherChoice(config, CHAMPION, get_run_logger().info), run.tracker.documents(model)
+        before, is_lost = choice.find_here()
+        now = replace(run, config=config.changed({"corpus.questions": None}))  # those of pages that are gone would be refused
         prepare_data(now, current=False)
-        with run.stage("compare") as run_id:
+        with run.stage("compare") as run_id, device(config.train):
             made, reasons = _compare(now, before)
             version = _withdraw(now, before, made) if reasons else made.version
-            served = replace(before, corpus_digest=version.digest, index_key=version.key) if version else before
+            served = replace(before, corpus_digest=version.digest, index_key=version.key)
             failure = None
-            if version is not None and (is_lost or version.key != before.index_key):
+            if is_lost or version.key != before.index_key:
                 failure = calibrate_again(choice, served)
-                serve_documents_task(before.version, version.digest, version.key, run.config.paths, run.config.tracking)
-            told: dict[str, Any] = {
+                serve_documents_task(version.digest, version.key, began_s, recorded, config.paths, config.tracking)
+            found: dict[str, Any] = {
                 "state": "held back" if reasons else "refreshed" if made.edit else "unchanged",
                 "edit": str(made.edit),
                 "reasons": list(reasons),
                 "skipped": [asdict(item) for item in made.skipped],
-                "data_digest": served.corpus_digest,
-                "index_key": served.index_key,
+                **{"data_digest": served.corpus_digest, "index_key": served.index_key},
             }
-            run.tracker.record_json(run_id, told | {"pages": asdict(made.edit)}, FILE)
-            run.tracker.set_tags(run.run_id, {"slmsearch.state": told["state"]})
-        line = "; ".join((f"documents {told['state']}: {made.edit}", *reasons, *([f"no promise: {failure}"] if failure else ())))
+            run.tracker.record_json(run_id, found | {"pages": asdict(made.edit)}, FILE)
+            run.tracker.set_tags(run.run_id, {"slmsearch.state": found["state"]})
+        line = "; ".join((f"documents {found['state']}: {made.edit}", *reasons, *([f"no promise: {failure}"] if failure else ())))
         show_refresh(line)
         run.describe(escape(line))
-        result = {"message": line, **told, **run.ids}
+        result = {"message": line, **found, **run.ids}
         if not reasons:
             get_run_logger().info("%s", line)
             return result
         get_run_logger().warning("%s", line)
-        emit(HELD_BACK, run.config.tracking.registered_model, told, "documents")
+        emit(HELD_BACK, model, found, "documents")
         return Completed(name=HELD_BACK_STATE, message=line, data=result)
 
 
-def _find_served(choice: SearcherChoice) -> tuple[ServedPolicy, bool]:
-    """Return the champion with its documents, or with those of its evaluation and True where they are not here."""
-    try:
-        return choice.find(), False
-    except IndexUnusableError:
-        return replace(choice, as_measured=True).find(), True
+def _leave(message: str) -> dict[str, object]:
+    get_run_logger().info("%s", message)
+    return {"message": message, "state": "unchanged"}
 
 
 def _compare(run: Pipeline, before: ServedPolicy) -> tuple[Refreshed, tuple[str, ...]]:
@@ -105,11 +110,11 @@ def _compare(run: Pipeline, before: ServedPolicy) -> tuple[Refreshed, tuple[str,
     return made, tuple(judge_replay([was for was, _ in pairs], [is_now for _, is_now in pairs]))
 
 
-def _withdraw(run: Pipeline, before: ServedPolicy, made: Refreshed) -> Version | None:
-    """Make a version of the documents of before without those that were deleted since; None if none was."""
+def _withdraw(run: Pipeline, before: ServedPolicy, made: Refreshed) -> Version:
+    """Return the version of before without the pages whose files were deleted since; that itself if none was."""
     config, digest = run.config, before.corpus_digest or ""
     listing = list_documents(Path(str(config.corpus.pages)))
-    pages = versions.read_by_id(config.paths.corpora / digest)
-    files = {name: str(pages[name].metadata.get("path", "")) for name in made.edit.removed}
-    gone = [name for name, file in files.items() if not (listing and file and listing.holds(file))]
-    return in_child(versions.build_without, config, digest, gone) if gone else None
+    files = {page.id: str(page.metadata.get("path", "")) for page in versions.read_by_id(config.paths.corpora / digest).values()}
+    is_gone = {name: not listing.holds(file) if listing and file else name in made.edit.removed for name, file in files.items()}
+    gone = [name for name, is_so in is_gone.items() if is_so]
+    return in_child(versions.build_without, config, digest, gone) if gone else Version(digest, before.index_key or "")

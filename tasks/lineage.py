@@ -16,10 +16,7 @@ from slmsearch.lineage.verify import Change, Verified, verify
 from slmsearch.models.hashes import model_hash, weights_file
 from tasks.tracking import ADAPTER_HASH, BASE_MODEL, PREFIX, RunRecord, RunRegistry, VersionRecord, open_run_registry
 
-KINDS = {
-    "source_key": "source", "data_digest": "corpus", "index_key": "index", "train_key": "training", "config_hash": "config",
-    "documents_digest": "corpus", "documents_key": "index",
-}  # fmt: skip
+KINDS = {"source_key": "source", "data_digest": "corpus", "index_key": "index", "train_key": "training", "config_hash": "config"}
 """Tag, without the prefix -> kind of the thing it names."""
 MADE_HERE = {"index": "index", "train": "training", "train-control": "training", "train-sft": "training"}
 """Stage -> kind of the thing its key names; stages `evaluate-*` make evaluations."""

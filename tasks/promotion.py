@@ -14,14 +14,10 @@ from prefect.runtime import flow_run
 from slmsearch.config import PathsConfig, PolicyConfig, RunConfig, TrackingConfig
 from slmsearch.errors import ConfigError, ModelError, PromotionError
 from slmsearch.models.hashes import model_hash, read_start, trained_policy
-from tasks.tracking import ADAPTER_HASH, BASE_MODEL, PREFIX, PromotionEvent, Tracker, move_champion, open_tracker, roll_back, tag_version
+from tasks.tracking import ADAPTER_HASH, BASE_MODEL, PREFIX, PromotionEvent, Tracker, move_champion, open_tracker, roll_back
 
 EVALUATED_AFTER = f"{PREFIX}eval_key_after"
 """Tag of a flow's run with the evaluation of the trained policy."""
-
-
-DOCUMENTS = ("documents_digest", "documents_key")
-"""Tags of a version whose documents were refreshed: corpus and index that it answers from."""
 
 
 @task(name="register", cache_policy=NO_CACHE)
@@ -65,9 +61,19 @@ class Champion:
 
     @property
     def documents(self) -> tuple[str, str] | None:
-        """Corpus and index of the documents that it answers from; None: those of its evaluation."""
-        digest, key = (self.tags.get(f"{PREFIX}{name}", "") for name in DOCUMENTS)
-        return (digest, key) if key else None
+        """Corpus and index of refreshed documents that it answers from; None: those of its evaluation, which are newer, or the only ones.
+
+        Raises:
+            ModelError: the record is damaged.
+        """
+        recorded = self.tracker.documents(self.model)
+        if not recorded:
+            return None
+        try:
+            digest, key, at_s = recorded.split()
+            return (digest, key) if float(at_s) >= self.tracker.began_s(self.model, self.version) else None
+        except ValueError as error:
+            raise ModelError(f"the tag slmsearch.documents of {self.model} is damaged ({recorded!r}); delete it and refresh") from error
 
     def policy(self, configured: PolicyConfig) -> PolicyConfig:
         """Return a policy with the champion's adapter, on the supervised start of its run if that began with the policy's model.
@@ -129,10 +135,23 @@ def promote_task(
 
 
 @task(name="serve-documents", cache_policy=NO_CACHE)
-def serve_documents_task(label: str, digest: str, key: str, paths: PathsConfig, tracking: TrackingConfig) -> None:
-    """Let a version of the registered model, given as name/number, answer from a corpus and its index from now on."""
-    model, number = _parse_version(label, tracking.registered_model)
-    tag_version(open_tracker(paths, tracking), model, number, dict(zip(DOCUMENTS, (digest, key), strict=True)))
+def serve_documents_task(digest: str, key: str, at_s: float, expected: str, paths: PathsConfig, tracking: TrackingConfig) -> None:
+    """Let the champion of the registered model answer from a corpus and its index, as does every later one whose training began before.
+
+    Args:
+        digest: corpus.
+        key: index.
+        at_s: time at which the documents were read, in seconds since the epoch.
+        expected: record of the model's documents when that began.
+        paths: directories of the run.
+        tracking: where models are kept.
+
+    Raises:
+        PromotionError: another run has changed the record meanwhile.
+    """
+    tracker, model = open_tracker(paths, tracking), tracking.registered_model
+    if not tracker.set_documents(model, f"{digest} {key} {at_s:.3f}", expected):
+        raise PromotionError(f"the documents of {model} were refreshed by another run meanwhile; run it again if they changed since")
 
 
 def promote_by_hand(paths: PathsConfig, tracking: TrackingConfig, version: str, reason: str) -> PromotionEvent:

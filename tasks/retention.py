@@ -71,6 +71,9 @@ def in_use(config: RunConfig, kept_versions: int = KEPT_VERSIONS, used_since: fl
         state = read_json(record)
         refs = (Ref("corpus", state["served"]["digest"]), Ref("index", state["served"]["key"]), Ref("corpus", state["known"]))
         _keep(used, refs, f"{record} serves it")
+    for name, recorded in (registry.all_documents() if registry else {}).items():
+        digest, key, *_ = [*recorded.split(), "", ""]
+        _keep(used, (Ref("corpus", digest), Ref("index", key)), f"{name} answers from it")
     _keep_live(used, config.paths, runs)
     if used_since is not None:
         _keep_runs(used, (run for run in runs if run.started_s >= used_since), "a run touched it lately")

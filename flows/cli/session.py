@@ -146,7 +146,8 @@ class Session:
             self.say("--live needs a terminal on standard error; a line every quarter of a minute says how far the training is")
         with live_view(live):
             result = run_flow(flow, self.config, self.say, here or live)
-        self.say(where_to_look(self.config.paths, self.config.tracking, result))
+        if "mlflow_run_id" in result:  # a flow that had nothing to do has no run
+            self.say(where_to_look(self.config.paths, self.config.tracking, result))
         return result
 
     @contextmanager

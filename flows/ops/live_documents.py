@@ -97,7 +97,7 @@ class LiveDocuments:
         Raises:
             SlmSearchError: the policy is missing, or the folder cannot be read.
         """
-        served, record = self._choice.find(), read_json(self._record)
+        (served, _), record = self._choice.find_here(), read_json(self._record)
         self._made |= record.get("made", {})
         own = Version(served.corpus_digest or "", served.index_key or "")
         if own.digest and not self._is_ours(own.digest):
@@ -168,13 +168,13 @@ class LiveDocuments:
         if not self._choice.follows:
             return None
         try:
-            champion = self._choice.find_new(served)
+            champion = self._choice.find_new(served, documents=False)
         except SlmSearchError as error:
             if str(error) != self._told:
                 log.warning("no other champion was looked for: %s", error)
             self._told = str(error)
             return None
-        if champion is None or champion.version == served.version or not self._is_time(champion.version):
+        if champion is None or not self._is_time(champion.version):
             return None
         self._not_before[champion.version] = time.monotonic() + AGAIN_S  # if it cannot be loaded
         self._dirty.set()  # its version may be older than the folder

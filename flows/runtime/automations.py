@@ -44,7 +44,7 @@ LATE_H = 26.0
 """Hours after the end of a night by which the next must have ended; later raises an alarm."""
 REGRESSED_STATE = "Regressed"
 """Name of the state of a night that is worse than those before."""
-ENDS = tuple(f"prefect.flow-run.{state}" for state in ("Completed", REGRESSED_STATE, "Failed", "Cancelled", "Crashed"))
+ENDS = tuple(f"prefect.flow-run.{state}" for state in ("Completed", REGRESSED_STATE, HELD_BACK_STATE, "Failed", "Cancelled", "Crashed"))
 NAMES = REGRESSION, LOST, MISSING = "slmsearch: a night regressed", "slmsearch: a night was lost", "slmsearch: a night is missing"
 BLOCK = "slmsearch-alarms"
 """Name of the webhook block with the address."""

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from flows.stages.policy_choice import SearcherChoice
-from slmsearch.errors import EvaluationError
+from slmsearch.errors import CorpusError, EvaluationError
 from slmsearch.evaluate.confidence import Calibration, calibrate
 from slmsearch.serving.api import playing
 from slmsearch.serving.api.playing import ServedPolicy
@@ -45,7 +45,7 @@ def calibrate_again(choice: SearcherChoice, served: ServedPolicy) -> str | None:
         return None
     try:
         _calibrate(choice, served, SPLIT, 0)
-    except EvaluationError as error:  # the promise is void on these documents, and answers say so
+    except (CorpusError, EvaluationError) as error:  # the promise is void on these documents, and answers say so
         return str(error)
     return None
 

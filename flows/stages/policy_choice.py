@@ -92,37 +92,50 @@ class SearcherChoice:
 
         Raises:
             ConfigError: the name is no policy.
-            ModelError: the policy does not exist.
+            ModelError: the policy does not exist, or cannot keep the promise.
             IndexUnusableError: the champion's index version is missing.
         """
         spec, champion = self.choose()
         if champion is not None:
-            return self._serve(champion, spec)
+            return self._promise(self._serve(champion, spec))
         if spec.policy is not None:
             require_policy(spec.policy, self.config.paths)
         return self._promise(ServedPolicy(spec.name, spec, self.config))
+
+    def find_here(self) -> tuple[ServedPolicy, bool]:
+        """Return what `find` does; where the refreshed documents are not in this data directory, those of the evaluation, and True."""
+        try:
+            return self.find(), False
+        except IndexUnusableError:
+            return replace(self, as_measured=True).find(), True
 
     @property
     def follows(self) -> bool:
         """Return True if it is the champion, which can change."""
         return self.policy == CHAMPION or (self.policy is None and not self.config.policy.adapter)
 
-    def find_new(self, served: ServedPolicy) -> ServedPolicy | None:
-        """Return the champion if it is not the one that plays, or has another version of its documents.
+    def find_new(self, served: ServedPolicy, documents: bool = True) -> ServedPolicy | None:
+        """Return the champion if it is not the one that plays, or with `documents` if it has another version of them.
 
         Raises:
             SlmSearchError: the store does not answer, or the champion cannot be played here.
         """
         champion = find_champion(self.config.paths, self.config.tracking)
-        if champion is None or (
-            champion.label == served.version and champion.documents in (None, (served.corpus_digest, served.index_key))
-        ):
+        if champion is None:
             return None
-        return self._serve(champion, self._put_on_engine(PolicySpec(CHAMPION, champion.policy(self.config.policy))))
+        is_same = champion.label == served.version
+        if is_same and not (documents and champion.documents not in (None, (served.corpus_digest, served.index_key))):
+            return None
+        found = self._serve(champion, self._put_on_engine(PolicySpec(CHAMPION, champion.policy(self.config.policy))))
+        try:
+            return self._promise(found)
+        except ModelError:
+            if not is_same:
+                raise
+            return replace(found, promise=served.promise)  # void on these documents, as answers say; withdrawn pages must go
 
     def _serve(self, champion: Champion, spec: PolicySpec) -> ServedPolicy:
-        paths = self.config.paths
-        measured = champion.tags.get("slmsearch.data_digest", "")
+        paths, measured = self.config.paths, champion.tags.get("slmsearch.data_digest", "")
         refreshed = None if self.as_measured else champion.documents
         digest, key = refreshed or (measured, champion.tags.get("slmsearch.index_key", ""))
         if not (key and is_complete(paths.index / key) and (paths.corpora / digest).is_dir()):
@@ -132,7 +145,7 @@ class SearcherChoice:
                 f"{digest or '(none recorded)'}, which is not in {paths.data_dir}: run `slmsearch {remedy}` with its "
                 "settings, or name a policy with --policy"
             )
-        return self._promise(ServedPolicy(champion.label, spec, self.config, digest, key, measured))
+        return ServedPolicy(champion.label, spec, self.config, digest, key, measured)
 
     def calibration_file(self, spec: PolicySpec) -> Path:
         """Return the file of a policy's calibration with these settings."""

@@ -5,7 +5,7 @@ makes questions of traces; `service.py` knows the
 place of the store.
 """
 
-from tasks.tracking.champions import PromotionEvent, move_champion, read_promotions, roll_back, tag_version
+from tasks.tracking.champions import PromotionEvent, move_champion, read_promotions, roll_back
 from tasks.tracking.question_sets import WrongQuestion, find_wrong, keep_questions
 from tasks.tracking.run_registry import RunRecord, RunRegistry, VersionRecord, open_run_registry
 from tasks.tracking.service import (
@@ -49,6 +49,5 @@ __all__ = [
     "open_tracker",
     "read_promotions",
     "roll_back",
-    "tag_version",
     "tracking_uri",
 ]

@@ -84,7 +84,7 @@ def roll_back(tracker: Tracker, model: str, why: str, by: str) -> PromotionEvent
             raise PromotionError(f"{model} had no champion before version {current}; name one with `slmsearch promote VERSION`")
         _require_version(tracker, model, target)
         tags = {"rolled_back_at": _now(), "rolled_back_by": by, "rolled_back_why": why, "rolled_back_to": target}
-        tag_version(tracker, model, current, tags)
+        _tag(tracker, model, current, tags)
         return _record_event(tracker, PromotionEvent(model, target, "rollback", why, by, current))
 
 
@@ -115,7 +115,7 @@ def _record_event(tracker: Tracker, event: PromotionEvent) -> PromotionEvent:
     named = {f"promoted_{name}": value for name, value in tags.items()}
     if event.eval_key:
         named["promotion_eval_key"] = event.eval_key
-    tag_version(tracker, event.model, event.version, named)
+    _tag(tracker, event.model, event.version, named)
     tracker.client.set_registered_model_alias(event.model, CHAMPION, event.version)
     if (now := _champion(tracker, event.model)) != event.version:
         raise PromotionError(
@@ -159,8 +159,7 @@ def _require_version(tracker: Tracker, model: str, version: str) -> None:
         raise ModelError(f"{model} has no version {version}; it has {', '.join(map(str, known)) or 'none'}")
 
 
-def tag_version(tracker: Tracker, model: str, version: str, tags: Mapping[str, str]) -> None:
-    """Set tags of a registered version, by their names without the prefix."""
+def _tag(tracker: Tracker, model: str, version: str, tags: Mapping[str, str]) -> None:
     for name, value in tags.items():
         tracker.client.set_model_version_tag(model, version, f"{PREFIX}{name}", value[:1000])
 

@@ -23,7 +23,7 @@ from slmsearch.config import PathsConfig, TrackingConfig
 from slmsearch.errors import ModelError
 from slmsearch.foreign import cause_of
 from tasks.owners import is_orphan, require_reachable
-from tasks.tracking.service import DELETED, ENDED, FLOW_RUN_NAME, KEY, OWNER, SQLITE, STAGE, as_service, if_there, tracking_uri
+from tasks.tracking.service import DELETED, DOCUMENTS, ENDED, FLOW_RUN_NAME, KEY, OWNER, SQLITE, STAGE, as_service, if_there, tracking_uri
 
 PARENT = "mlflow.parentRunId"
 PAGE = 1000
@@ -146,6 +146,12 @@ class RunRegistry:
         return sorted(found, key=lambda version: version.created_s, reverse=True)
 
     @as_service
+    def all_documents(self) -> dict[str, str]:
+        """Return what was recorded of the documents of registered models, by name; see `Tracker.set_documents`."""
+        models = _every_page(partial(self.client.search_registered_models, max_results=100))
+        return {str(model.name): str(model.tags[DOCUMENTS]) for model in models if DOCUMENTS in (model.tags or {})}
+
+    @as_service
     def metrics(self, run_id: str) -> dict[str, float]:
         """Return the last value of every metric of a run."""
         return dict(self.client.get_run(run_id).data.metrics)
@@ -195,6 +201,9 @@ class RunRegistry:
 
         def delete() -> None:
             self.client.set_tag(run_id, DELETED, str(int(time.time())))
+            run = self.client.get_run(run_id)
+            for model in self.client.search_logged_models([run.info.experiment_id], f"source_run_id = '{run_id}'"):
+                self.client.delete_logged_model(model.model_id)
             self.client.delete_run(run_id)
 
         if_there(delete)

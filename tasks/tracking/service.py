@@ -32,6 +32,8 @@ KEY, STAGE, OWNER, ADAPTER_HASH, BASE_MODEL = (f"{PREFIX}{name}" for name in ("k
 """Tags of runs and model versions."""
 ENDED = f"{PREFIX}ended"
 """Tag of a run that did not finish, with the reason."""
+DOCUMENTS = f"{PREFIX}documents"
+"""Tag of a registered model: corpus, index and time of the documents that it answers from."""
 DELETED = f"{PREFIX}deleted"
 """Tag of a run that housekeeping has deleted, with the time in seconds since the epoch."""
 FLOW_RUN = "prefect.flow_run_id"

@@ -36,7 +36,7 @@ from tasks.owners import is_orphan, owner_tag
 from tasks.traces import EXPECTED, Assessment, Span
 from tasks.tracking.local_store import make_store
 from tasks.tracking.run_registry import PARENT, RunRegistry, name_run
-from tasks.tracking.service import ADAPTER_HASH, CHAMPION, ENDED, KEY, OWNER, PREFIX, STAGE, as_service, if_there, tracking_uri
+from tasks.tracking.service import ADAPTER_HASH, CHAMPION, DOCUMENTS, ENDED, KEY, OWNER, PREFIX, STAGE, as_service, if_there, tracking_uri
 
 MAX_PARAM_CHARS = 6000
 MAX_TAG_CHARS = 5000
@@ -228,11 +228,12 @@ class Tracker(RunRegistry):
         """Record the weights after a step as a model of the run, without its files, if it is not there; return its id."""
         name = f"step-{step}"
         wanted = f"source_run_id = '{run_id}' AND name = '{name}'"
-        if known := self.client.search_logged_models([self.experiment_id], wanted):
-            return str(known[0].model_id)
-        model = self.client.create_logged_model(self.experiment_id, name, source_run_id=run_id, model_type="checkpoint")
-        self.client.log_outputs(run_id, [LoggedModelOutput(model.model_id, step)])
-        self.client.finalize_logged_model(model.model_id, LoggedModelStatus.READY)
+        create = partial(self.client.create_logged_model, self.experiment_id, name, source_run_id=run_id, model_type="checkpoint")
+        known = self.client.search_logged_models([self.experiment_id], wanted)
+        model = known[0] if known else create()
+        if model.status != LoggedModelStatus.READY:  # new, or left by a kill
+            self.client.log_outputs(run_id, [LoggedModelOutput(model.model_id, step)])
+            self.client.finalize_logged_model(model.model_id, LoggedModelStatus.READY)
         return str(model.model_id)
 
     @as_service
@@ -354,6 +355,28 @@ class Tracker(RunRegistry):
         # An unreachable store must never read as "no champion": that would promote anything.
         version = if_there(lambda: self.client.get_model_version_by_alias(name, CHAMPION))
         return {**version.tags, "version": str(version.version)} if version else None
+
+    @as_service
+    def documents(self, name: str) -> str:
+        """Return what `set_documents` recorded of a registered model last, empty if nothing."""
+        found = if_there(lambda: self.client.get_registered_model(name))
+        return str(found.tags.get(DOCUMENTS, "")) if found else ""
+
+    @as_service
+    def set_documents(self, name: str, documents: str, expected: str) -> bool:
+        """Record the documents of a registered model unless others than `expected` were recorded meanwhile; return whether it did."""
+        with self.lock:
+            if self.documents(name) != expected:
+                return False
+            self.client.set_registered_model_tag(name, DOCUMENTS, documents)
+            return True
+
+    @as_service
+    def began_s(self, name: str, version: str) -> float:
+        """Return when the flow's run that made a version began, in seconds since the epoch; 0 if it is not known."""
+        run_id = self.maker_run(name, version)
+        found = if_there(lambda: self.client.get_run(run_id)) if run_id else None
+        return float(found.info.start_time) / 1000 if found else 0.0
 
     @as_service
     def maker_run(self, name: str, version: str) -> str | None:

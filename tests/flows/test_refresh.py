@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,10 +20,10 @@ from slmsearch.config import RunConfig
 from slmsearch.corpus.store import read_pages
 from slmsearch.environments.searcher.baselines import RetrieveThenAnswer
 from slmsearch.episodes.scripted import ScriptedSampler
-from slmsearch.errors import CorpusError, IndexUnusableError, ModelError
+from slmsearch.errors import CorpusError, IndexUnusableError, ModelError, PromotionError
 from slmsearch.serving.api import playing
 from tasks.retention import in_use
-from tasks.tracking import CHAMPION
+from tasks.tracking import CHAMPION, Tracker, open_tracker
 from tests.flows.fakes import FakeTraining
 from tests.flows.plain import plain, small_run, without_prefect
 
@@ -41,6 +42,7 @@ def events(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 def training(monkeypatch: pytest.MonkeyPatch, events: list[dict[str, Any]]) -> FakeTraining:
     monkeypatch.setattr(module, "serve_documents_task", plain(module.serve_documents_task))
     monkeypatch.setattr(module, "show_refresh", lambda _: None)
+    monkeypatch.setattr(module, "device", lambda _: nullcontext())
     monkeypatch.setattr(module, "get_run_logger", lambda: SimpleNamespace(warning=lambda *_: None, info=lambda *_: None))
     return without_prefect(monkeypatch)
 
@@ -188,6 +190,49 @@ def test_questions_of_a_changed_corpus_are_those_that_it_still_states(config: Ru
     assert len(asked) == 28 and not {"q1", "q2"} & asked
 
 
+def test_a_later_champion_and_a_rollback_answer_from_the_documents_as_they_are(
+    config: RunConfig, folder: Path, training: FakeTraining, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A page that was deleted while the next one was trained does not come back, and a newer training has newer documents."""
+    (folder / "TownB1.md").unlink()
+    refreshed = run(config)
+    tracker, model = open_tracker(config.paths, config.tracking), config.tracking.registered_model
+    began = tracker.began_s(model, "1")
+    assert began > 0 and choose(config).find().index_key == refreshed["index_key"]
+    with monkeypatch.context() as patched:
+        patched.setattr(Tracker, "began_s", lambda _self, _name, _version: began + 3600.0)
+        assert choose(config).find().index_key != refreshed["index_key"]
+    assert not tracker.set_documents(model, "other", expected=""), "set against what has changed meanwhile"
+    with pytest.raises(PromotionError, match="by another run meanwhile"):
+        module.serve_documents_task("d", "k", 0.0, "", config.paths, config.tracking)
+    assert tracker.set_documents(model, "damaged", tracker.documents(model))
+    with pytest.raises(ModelError, match=r"slmsearch\.documents of .* is damaged"):
+        choose(config).find()
+
+
+def test_a_service_takes_new_documents_over_though_nothing_keeps_its_promise_there(
+    config: RunConfig, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_choice: SearcherChoice, _served: Any) -> Any:
+        raise ModelError("wrong too often")
+
+    before = choose(config).find()
+    (folder / "TownB1.md").unlink()
+    found = run(config)
+    monkeypatch.setattr(SearcherChoice, "_promise", refuse)
+    after = choose(config).find_new(before)
+    assert after is not None and after.index_key == found["index_key"]
+    with pytest.raises(ModelError, match="wrong too often"):
+        choose(config).find()
+
+
+def test_of_a_file_in_the_place_of_another_the_former_text_is_withdrawn(config: RunConfig, folder: Path) -> None:
+    (folder / "TownB1.md").rename(folder / "TownB1.txt")
+    change(folder / "TownA0.md", "1500", "1500 by MÃ¼ller, BÃ¶hm and KrÃ¤mer")
+    assert run(config)["state"] == "held back"
+    assert "townb1" not in texts(config)
+
+
 def test_other_documents_and_no_champion_are_refused_and_no_documents_are_nothing_to_do(
     config: RunConfig, folder: Path, isolated_environment: Path
 ) -> None:
@@ -195,6 +240,6 @@ def test_other_documents_and_no_champion_are_refused_and_no_documents_are_nothin
         (folder / f"{name}.md").unlink()
     with pytest.raises(CorpusError, match=r"of the 30 pages .* 16 are not in"):
         run(config)
-    assert refresh.fn(config.changed({"corpus.pages": None, "corpus.questions": None})) == {"state": "unchanged"}
-    with pytest.raises(ModelError, match="no champion"):
-        run(config.changed({"tracking.registered_model": "another"}))
+    for changed in ({"corpus.pages": None, "corpus.questions": None}, {"environment": "planner"}, {"tracking.registered_model": "another"}):
+        found = run(config.changed(changed))
+        assert found["state"] == "unchanged" and found["message"].startswith("nothing to refresh"), changed

@@ -10,7 +10,7 @@ from functools import lru_cache, partial
 from slmsearch.config import RunConfig
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.questions import Question
-from slmsearch.corpus.store import load_questions
+from slmsearch.corpus.store import load_questions, read_pages
 from slmsearch.corpus.view import View
 from slmsearch.environments.searcher.answer_sources import AnswerSource, find_sources, is_supported
 from slmsearch.environments.searcher.indexed_corpus import open_indexed_corpus
@@ -151,12 +151,14 @@ class _Loaded:
         return View(hidden) if hidden else None
 
     def known_questions(self) -> dict[str, list[Question]]:
-        """Return the questions that the policy was measured on, by split; of other documents those whose answers these state."""
+        """Return the questions that the policy was measured on, by split; those about changed pages if one still states the answer."""
         known = self.served.measured_on
         if known is None or known == self.served.corpus_digest:
             return self.questions
-        asked = load_questions(self.served.config.paths.corpora, known)
-        return {split: [one for one in found if is_stated(one, self.environment.toolbox.library.page)] for split, found in asked.items()}
+        corpora, find = self.served.config.paths.corpora, self.environment.toolbox.library.page
+        same = {page.id for page in read_pages(corpora / known) if (now := find(page.id)) and now.content == page.content}
+        asked = load_questions(corpora, known).items()
+        return {split: [one for one in found if same.issuperset(one.page_ids) or is_stated(one, find)] for split, found in asked}
 
 
 IMPORTED = ("slmsearch.serving.api.playing", "slmsearch.sampling.torch_sampler", "peft", "sentence_transformers")
