@@ -40,6 +40,7 @@ def champion(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, str] | None
         found = Champion(None, "slmsearch-searcher", tags) if tags else None  # type: ignore[arg-type]
         monkeypatch.setattr(policy_choice, "find_champion", lambda paths, tracking: found)
 
+    monkeypatch.setattr(Champion, "documents", None)
     monkeypatch.setattr(Champion, "policy", lambda self, configured: PolicyConfig(model=f"adapter {self.version}"))
     return choose
 
