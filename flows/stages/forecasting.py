@@ -10,7 +10,16 @@ from flows.stages.pipeline import Pipeline
 from flows.stages.stages import evaluate_once
 from slmsearch.environments.registry import environment_of
 from slmsearch.errors import CorpusError, NotWorthItError, TrainingError
-from slmsearch.evaluate.forecast import UPDATE_FACTOR, Forecast, Training, forecast, measure_start, name_gains, read_runs
+from slmsearch.evaluate.forecast import (
+    UPDATE_FACTOR,
+    Forecast,
+    Training,
+    find_other_settings,
+    forecast,
+    measure_start,
+    name_gains,
+    read_runs,
+)
 from slmsearch.evaluate.policies import UNTRAINED, PolicySpec
 from slmsearch.evaluate.store import load_rows
 from tasks.child import in_child
@@ -34,7 +43,7 @@ class NoForecastError(TrainingError):
 def forecast_training(run: Pipeline, data: Data, required: bool = False) -> dict[str, Any] | None:
     """Forecast what GRPO will bring to the run's policy; None, with a line that says why, where that cannot be told.
 
-    Without measured trainings it is silent, unless a forecast is asked for.
+    Where no trainings were measured here it is silent, unless a forecast is asked for: then those that are shipped are taken.
 
     Args:
         run: the run, with the start as its policy.
@@ -49,7 +58,7 @@ def forecast_training(run: Pipeline, data: Data, required: bool = False) -> dict
     if not (required or only_if or run.config.forecast.questions or read_runs(run.config.paths.data_dir)):
         return None  # nobody asked, and nothing was measured: no line in every run
     try:
-        found = _forecast(run, data)
+        found = _forecast(run, data, required or only_if)
         if only_if and found.beyond:
             raise NoForecastError(f"no training like this one was measured ({', '.join(found.beyond)})")
     except NoForecastError as error:
@@ -69,14 +78,12 @@ def forecast_training(run: Pipeline, data: Data, required: bool = False) -> dict
     return told
 
 
-def _forecast(run: Pipeline, data: Data) -> Forecast:
+def _forecast(run: Pipeline, data: Data, shipped: bool) -> Forecast:
     config, wanted, train = run.config, run.config.forecast, run.config.train
     name = environment_of(config).name
-    runs = [one for one in read_runs(config.paths.data_dir) if one.training.environment == name]
+    runs = [one for one in read_runs(config.paths.data_dir, shipped) if one.training.environment == name]
     if not runs and not wanted.questions:
-        raise NoForecastError(
-            f"no trainings of the {name} were measured in {config.paths.data_dir}; `slmsearch bench forecast` measures some"
-        )
+        raise NoForecastError(f"no trainings of the {name} were measured")
     played = config.changed({"evaluate.split": HELD_OUT, "evaluate.limit": 0, "evaluate.views": ("whole",), "evaluate.shots": 0})
     try:
         available = len(questions_of(data.digest, config.paths, played.evaluate))
@@ -93,6 +100,8 @@ def _forecast(run: Pipeline, data: Data) -> Forecast:
         raise NoForecastError(f"forecast.samples is {wanted.samples}, and the trainings were measured with {known}: set it to that")
     shape: ModelShape = in_child("slmsearch.training.memory:measure_shape", config)
     training = Training(updates, train.questions_per_step, train.group_size, train.learning_rate, shape.parameters, name)
+    if runs and wanted.if_worth_it and (other := find_other_settings(training, runs)):  # before anything is played
+        raise NoForecastError(f"no training like this one was measured ({', '.join(other)})")
 
     def play(samples: int, stage: str) -> Evaluated:
         settings = played.changed({"evaluate.limit": asked, "evaluate.samples": samples})

@@ -1,10 +1,10 @@
 """Forecast of what reinforcement learning will bring, made before it: from episodes that the start plays on held-out questions.
 
-Reward teaches only where some of a question's episodes are right and some are wrong. So the forecast works on the pass rates of the
-questions, not on their mean. Training is taken to add the same amount to the log-odds of every question (the shift): a question that is
-never answered hardly moves, one that is answered half of the time moves most. Shifts of trainings that were measured (`RUNS`) are
-regressed on what is known before a training: its length, and the share of groups with a signal. The interval comes from the errors of
-forecasts for corpora that were left out of the regression (conformal prediction: Vovk, Gammerman, Shafer, 2005; leave-one-corpus-out).
+A training is described by the share of the start's errors that it removes. That share is near none where no sampled episode finds the
+answer, near all where most do, and between them it depends on the length: one answer has to overtake another before a greedy episode
+gives it. A Gaussian process (Rasmussen, Williams, 2006) is fitted to the shares of trainings that were measured (`RUNS`), over the number
+of updates, pass@1 and pass@k. The interval comes from the errors of forecasts for corpora that were left out of the fit (conformal
+prediction: Vovk, Gammerman, Shafer, 2005; leave-one-corpus-out).
 """
 
 import math
@@ -29,12 +29,10 @@ WORTH = 0.02
 """Smallest gain for which a training is worth its time."""
 UPDATE_FACTOR = 2.5
 """Duration of a whole training step in units of its rollouts, roughly."""
-RIDGE = 1.0
-"""Weight of the penalty on the regression's coefficients, whose inputs are standardised."""
 SAME = 0.01
 """Standard deviation of an input below which it counts as constant."""
-REACH = 12.0
-"""Largest shift in log-odds that is looked for: beyond it every pass rate is 0 or 1."""
+SPREAD, REACH, NOISE = 0.15, 1.0, 0.02
+"""Of the Gaussian process: variance of the shares, length in standard deviations of the inputs, variance of a measured share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,21 +63,6 @@ class Start:
         k = min(group_size, self.samples)
         ways = math.comb(self.samples, k)
         return 1 - self._mean(lambda right: (math.comb(right, k) + math.comb(self.samples - right, k)) / ways)
-
-    def shifted(self, shift: float) -> float:
-        """Return the mean pass rate where `shift` is added to the log-odds of every question's."""
-        rates = ((right + 0.5) / (self.samples + 1) for right in range(self.samples + 1))
-        moved = [1 / (1 + math.exp(-(math.log(rate / (1 - rate)) + shift))) for rate in rates]
-        return sum(count * rate for count, rate in zip(self.counts, moved, strict=True)) / self.asked
-
-    def shift_to(self, accuracy: float) -> float:
-        """Return the shift at which the mean pass rate is `accuracy`, as near as `REACH` allows."""
-        from scipy.optimize import brentq
-
-        low, high = self.shifted(-REACH), self.shifted(REACH)
-        if not low < accuracy < high:
-            return -REACH if accuracy <= low else REACH
-        return float(brentq(lambda shift: self.shifted(shift) - accuracy, -REACH, REACH))
 
     def _mean(self, of_right: Callable[[int], float]) -> float:
         return sum(count * of_right(right) for right, count in enumerate(self.counts)) / self.asked
@@ -195,15 +178,19 @@ def measure_start(greedy: Sequence[EpisodeRow], sampled: Sequence[EpisodeRow], s
     return Start(mean(row.correct for row in greedy), tuple(counts))
 
 
-def read_runs(data_dir: str) -> tuple[MeasuredRun, ...]:
-    """Read the measured trainings of this installation; none if they are of too few corpora.
+def read_runs(data_dir: str, shipped: bool = False) -> tuple[MeasuredRun, ...]:
+    """Read the measured trainings of this installation, or with `shipped` those that came with the package if it has none.
+
+    None are returned if they are of too few corpora.
 
     Raises:
         EvaluationError: the file is damaged.
     """
     path = Path(data_dir) / FOLDER / RUNS
     if not path.is_file():
-        return ()
+        if not shipped:
+            return ()
+        path = Path(__file__).with_name(RUNS)
     try:
         found = TypeAdapter(tuple[MeasuredRun, ...]).validate_json(path.read_bytes())
     except ValueError as error:
@@ -225,10 +212,10 @@ def forecast(start: Start, training: Training, seconds: float, runs: Sequence[Me
     """
     if {run.start.samples for run in runs} != {start.samples}:
         raise ConfigError(f"forecast.samples is {start.samples}; the trainings were measured with {runs[0].start.samples}: set it to that")
-    gains = {}
+    gains, slack = {}, 2 * math.sqrt(max(start.greedy * (1 - start.greedy), 1 / start.asked) / start.asked)  # the start's own error
     for name in ("gain", "sft_gain"):
-        value, half = _predict(_fit(runs, name), start, training), predict_bounds(runs, name)
-        gains[name] = Expected(value, max(-start.greedy, value - half), min(1 - start.greedy, value + half))
+        value, half = _predict(_fit(runs, name), start, training), predict_bounds(runs, name) * _scale(start)
+        gains[name] = Expected(value, max(-1.0, -start.greedy - slack, value - half), min(1.0, 1 - start.greedy + slack, value + half))
     headroom = start.pass_at(start.samples) - start.greedy
     beyond = find_beyond(start, training, runs)
     return Forecast(gains["gain"], headroom, gains["sft_gain"], gains["gain"].value >= WORTH, beyond, seconds, start, training)
@@ -242,15 +229,20 @@ def find_beyond(start: Start, training: Training, runs: Sequence[MeasuredRun]) -
         slack = max(0.1, (max(seen) - min(seen)) / 10)
         if not min(seen) - slack <= value <= max(seen) + slack:
             found.append(name)
-    rates = [run.training.learning_rate for run in runs]
-    if not 0.9 * min(rates) <= training.learning_rate <= 1.1 * max(rates):  # no input: it did not vary
-        found.append("learning rate")
-    return tuple(found)
+    return (*found, *find_other_settings(training, runs))
+
+
+def find_other_settings(training: Training, runs: Sequence[MeasuredRun]) -> tuple[str, ...]:
+    """Return the names of settings in which a training differs from all measured ones by more than a tenth."""
+    measured = {field: [getattr(run.training, field) for run in runs] for field in SETTINGS}
+    return tuple(
+        name for field, name in SETTINGS.items() if not 0.9 * min(measured[field]) <= getattr(training, field) <= 1.1 * max(measured[field])
+    )
 
 
 def predict_bounds(runs: Sequence[MeasuredRun], name: str = "gain") -> float:
-    """Return the error that a forecast from these runs stays within with probability `LEVEL`; `name` is that of the gain."""
-    errors = sorted(abs(error) for _, error in left_out_errors(runs, name))
+    """Return the error, in units of `_scale`, that a forecast from these runs stays within with probability `LEVEL`."""
+    errors = sorted(abs(error) / _scale(run.start) for run, error in left_out_errors(runs, name))
     return errors[min(len(errors), math.ceil(LEVEL * (len(errors) + 1))) - 1]
 
 
@@ -264,47 +256,43 @@ def left_out_errors(runs: Sequence[MeasuredRun], name: str = "gain") -> list[tup
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class _Fitted:
-    mean: tuple[float, ...]
-    scale: tuple[float, ...]
-    weights: tuple[float, ...]
-    bias: float
+def _scale(start: Start) -> float:
+    """Return how large errors are expected to be, relatively: they grow with the square root of the share that can be gained."""
+    return math.sqrt(max(1 - start.greedy, 1 / start.asked))
 
 
-INPUTS = ("number of episodes", "size of the model", "share of groups with a signal", "headroom")
-"""Names of the inputs of the regression."""
+INPUTS = ("number of updates", "pass@1", "pass@k")
+"""Names of the inputs of the fit."""
+SETTINGS = {
+    "learning_rate": "learning rate",
+    "weights": "size of the model",
+    "group_size": "group size",
+    "questions": "questions an update",
+}
+"""Fields of a training that are expected to be as they were measured, and their names."""
 
 
 def _inputs(start: Start, training: Training) -> tuple[float, ...]:
-    signal, headroom = start.signal(training.group_size), start.pass_at(start.samples) - start.greedy
-    return (math.log10(training.episodes * max(signal, 0.01)), math.log10(training.weights), signal, headroom)
+    return (math.log10(training.updates), start.pass_at(1), start.pass_at(start.samples))
 
 
-def _fit(runs: Sequence[MeasuredRun], name: str) -> _Fitted:
+def _fit(runs: Sequence[MeasuredRun], name: str) -> Callable[[tuple[float, ...]], float]:
+    """Fit the share of the errors that trainings removed; return the share that inputs let expect."""
     import numpy as np
-    from sklearn.linear_model import Ridge
+    from sklearn.gaussian_process import GaussianProcessRegressor
+    from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
     values = np.array([_inputs(run.start, run.training) for run in runs])
-    shifts = [
-        run.start.shift_to(_inside(run.before + getattr(run, name), run.n)) - run.start.shift_to(_inside(run.before, run.n)) for run in runs
-    ]
+    shares = [min(max(getattr(run, name) / max(1 - run.before, 1 / run.n), -1.0), 1.0) for run in runs]
     center, scale = values.mean(0), values.std(0)
     scale[scale < SAME] = np.inf  # what did not vary says nothing
-    model = Ridge(alpha=RIDGE).fit((values - center) / scale, shifts)
-    return _Fitted(tuple(center.tolist()), tuple(scale.tolist()), tuple(model.coef_.tolist()), float(model.intercept_))
+    kernel = ConstantKernel(SPREAD, "fixed") * RBF(REACH, "fixed") + WhiteKernel(NOISE, "fixed")
+    model = GaussianProcessRegressor(kernel).fit((values - center) / scale, shares)
+    return lambda inputs: float(np.clip(model.predict([(np.array(inputs) - center) / scale])[0], -1, 1))
 
 
-def _predict(fitted: _Fitted, start: Start, training: Training) -> float:
-    parts = zip(_inputs(start, training), fitted.mean, fitted.scale, fitted.weights, strict=True)
-    shift = fitted.bias + sum(weight * (value - center) / scale for value, center, scale, weight in parts)
-    greedy = _inside(start.greedy, start.asked)
-    return start.shifted(start.shift_to(greedy) + shift) - start.shifted(start.shift_to(greedy))
-
-
-def _inside(share: float, n: int) -> float:
-    """Return a share of n as it is, or half a question from 0 and 1: at the ends log-odds are infinite."""
-    return min(max(share, 0.5 / n), 1 - 0.5 / n)
+def _predict(fitted: Callable[[tuple[float, ...]], float], start: Start, training: Training) -> float:
+    return max(fitted(_inputs(start, training)) * (1 - start.greedy), -start.greedy)
 
 
 def show_gain(gain: Mapping[str, float]) -> str:

@@ -42,7 +42,7 @@ def training(monkeypatch: pytest.MonkeyPatch) -> FakeTraining:
     monkeypatch.setattr("flows.stages.summary.leave_reports", lambda *_: None)
     monkeypatch.setattr(record, "TRACED_EPISODES", 0)
     monkeypatch.setattr(forecasting, "FEWEST", 2)
-    monkeypatch.setattr(forecasting, "read_runs", lambda _: measured(0.2))
+    monkeypatch.setattr(forecasting, "read_runs", lambda *_: measured(0.2))
     monkeypatch.setitem(ChildHere.stand_ins, "slmsearch.training.memory:measure_shape", lambda config: SimpleNamespace(parameters=10**6))
     return replace_heavy_parts(monkeypatch)
 
@@ -82,7 +82,7 @@ def test_a_run_forecasts_before_it_trains_and_is_held_to_account(config: RunConf
 
 
 def test_a_training_that_is_not_worth_it_is_held(config: RunConfig, training: FakeTraining, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forecasting, "read_runs", lambda _: measured(-0.1))
+    monkeypatch.setattr(forecasting, "read_runs", lambda *_: measured(-0.1))
     with pytest.raises(NotWorthItError, match=r"not trained: GRPO is expected to bring .* leave --if-worth-it out") as held:
         train_and_eval(config.changed({"forecast.if_worth_it": True}))
     assert exit_code(held.value) == NEGATIVE
@@ -120,7 +120,7 @@ def test_another_number_of_samples_than_was_measured_stops_no_training(config: R
 
 
 def test_without_measured_trainings_the_start_is_recorded_on_request_alone(config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forecasting, "read_runs", lambda _: ())
+    monkeypatch.setattr(forecasting, "read_runs", lambda *_: ())
     tracker = open_tracker(config.paths, config.tracking)
     asked = train_and_eval(config)
     assert "forecast" not in asked
@@ -134,12 +134,16 @@ def test_without_measured_trainings_the_start_is_recorded_on_request_alone(confi
 def test_a_training_like_none_that_was_measured_is_not_held_by_its_forecast(
     config: RunConfig, training: FakeTraining, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(forecasting, "read_runs", lambda _: measured(0.2, updates=5))
+    monkeypatch.setattr(forecasting, "read_runs", lambda *_: measured(0.2, updates=5))
     told: Any = train_and_eval(config)["forecast"]
-    assert told["beyond"] == ["number of episodes"]
-    with pytest.raises(TrainingError, match=r"no training like this one was measured \(number of episodes\)"):
+    assert told["beyond"] == ["number of updates"]
+    with pytest.raises(TrainingError, match=r"no training like this one was measured \(number of updates\)"):
         train_and_eval(config.changed({"forecast.if_worth_it": True}))
+    with monkeypatch.context() as patched:
+        patched.setattr(forecasting, "evaluate_once", None)
+        with pytest.raises(TrainingError, match=r"no training like this one was measured \(group size\)"):  # before anything is played
+            train_and_eval(config.changed({"forecast.if_worth_it": True, "train.group_size": 4}))
     monkeypatch.setattr(
-        forecasting, "read_runs", lambda _: [replace(run, training=replace(run.training, environment="planner")) for run in measured(0.2)]
+        forecasting, "read_runs", lambda *_: [replace(run, training=replace(run.training, environment="planner")) for run in measured(0.2)]
     )
     assert "forecast" not in train_and_eval(config), "of another environment"

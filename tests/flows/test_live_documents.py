@@ -183,7 +183,11 @@ def test_a_champion_that_cannot_be_found_keeps_no_edit_back(
 ) -> None:
     live = LiveDocuments(choice, folder)
     served = live.find()
-    asked: Any = type("C", (), {"follows": True, "find_new": lambda self, _, documents: (_ for _ in ()).throw(ServiceError("the store is down"))})()
+
+    def fail(_self: object, _served: object, documents: bool) -> None:
+        raise ServiceError("the store is down")
+
+    asked: Any = type("C", (), {"follows": True, "find_new": fail})()
     monkeypatch.setattr(live, "_choice", asked)
     edit(folder / "Alba.md", "1500", "1499")
     assert step(live, served).index_key != served.index_key

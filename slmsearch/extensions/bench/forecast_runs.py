@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 
 from slmsearch.artifacts.files import read_json, replace_json, replace_text
 from slmsearch.errors import TrainingError
-from slmsearch.evaluate.forecast import LEVEL, RUNS, WORTH, MeasuredRun, Start, Training, left_out_errors, predict_bounds
+from slmsearch.evaluate.forecast import LEVEL, RUNS, WORTH, MeasuredRun, Start, Training, forecast, show_gain
 from slmsearch.extensions.bench.result import Result, Say
 from slmsearch.keys import content_key
 from slmsearch.report.tables import Table, points
@@ -147,31 +147,31 @@ def _questions_of(name: str, run: RunCommand, folder: Path) -> list[str]:
 
 def summarise(runs: Sequence[MeasuredRun], place: Path) -> Result:
     """Measure how well forecasts for corpora that were left out hold: coverage, decisions, and what each rule would have cost."""
-    errors = left_out_errors(runs)
-    bounds = [predict_bounds([other for other in runs if other.corpus != run.corpus]) for run, _ in errors]
-    covered = mean(abs(error) <= bound for (_, error), bound in zip(errors, bounds, strict=True))
-    truly = [run.gain >= WORTH and run.low > 0 for run, _ in errors]
-    said = [run.gain - error >= WORTH for run, error in errors]
+    told = [forecast(run.start, run.training, run.seconds, [other for other in runs if other.corpus != run.corpus]).gain for run in runs]
+    covered = mean(one.low <= run.gain <= one.high for one, run in zip(told, runs, strict=True))
+    truly = [run.gain >= WORTH and run.low > 0 for run in runs]
+    said = [one.value >= WORTH for one in told]
     hours = sum(run.seconds for run in runs) / 3600
-    spent = sum(run.seconds for (run, _), yes in zip(errors, said, strict=True) if yes) / 3600
+    spent = sum(run.seconds for run, yes in zip(runs, said, strict=True) if yes) / 3600
     values = {
         "runs": len(runs),
         "starts": len({(run.corpus, run.start_name) for run in runs}),
         "level": LEVEL,
         "covered_frac": covered,
+        "half_width": mean((one.high - one.low) / 2 for one in told),
         "right_decisions_frac": mean(a == b for a, b in zip(truly, said, strict=True)),
         "worth_it_frac": mean(truly),
         "hours_always": hours,
         "hours_forecast": spent,
         "gain_always": mean(run.gain for run in runs),
-        "gain_forecast": mean(run.gain * yes for (run, _), yes in zip(errors, said, strict=True)),
-        "mean_error": mean(abs(error) for _, error in errors),
+        "gain_forecast": mean(run.gain * yes for run, yes in zip(runs, said, strict=True)),
+        "mean_error": mean(abs(run.gain - one.value) for one, run in zip(told, runs, strict=True)),
         "table": str(place),
     }
     rows = [
         (run.corpus, run.start_name, str(run.training.updates), points(run.start.greedy), points(run.start.pass_at(run.start.samples)),
-         points(run.gain - error), f"{points(run.gain)} [{points(run.low)}, {points(run.high)}]", points(run.sft_gain))
-        for run, error in errors
+         show_gain(asdict(one)), f"{points(run.gain)} [{points(run.low)}, {points(run.high)}]", points(run.sft_gain))
+        for run, one in zip(runs, told, strict=True)
     ]  # fmt: skip
     heads = ("corpus", "start", "updates", "greedy", "pass@k", "forecast without its corpus", "gain", "SFT continued")
     return Result(values, [Table(heads, tuple(rows))], [f"{name}: {value}" for name, value in values.items()])
