@@ -17,6 +17,7 @@ from slmsearch.evaluate.forecast import (
     FOLDER,
     LEVEL,
     RUNS,
+    WORTH,
     MeasuredRun,
     Start,
     Training,
@@ -119,6 +120,15 @@ def test_the_trainings_of_an_installation_are_read(tmp_path: Path) -> None:
     place.write_text("[{}]")
     with pytest.raises(EvaluationError, match=r"is damaged .* make it again with `slmsearch bench forecast`"):
         read_runs(str(tmp_path))
+
+
+def test_the_shipped_trainings_hold_what_the_docs_say(tmp_path: Path) -> None:
+    runs = read_runs(str(tmp_path), shipped=True)
+    assert (len(runs), len({(run.corpus, run.start_name) for run in runs}), len({run.corpus for run in runs})) == (40, 25, 5)
+    told = [forecast(run.start, run.training, 60.0, [one for one in runs if one.corpus != run.corpus]).gain for run in runs]
+    assert sum(one.low <= run.gain <= one.high for one, run in zip(told, runs, strict=True)) == 36
+    worth = [run.gain >= WORTH and run.low > 0 for run in runs]
+    assert sum((one.value >= WORTH) == truly for one, truly in zip(told, worth, strict=True)) == 32
 
 
 def test_a_start_at_the_ceiling_does_not_spoil_the_others() -> None:
