@@ -32,7 +32,7 @@ UPDATE_FACTOR = 2.5
 SAME = 0.01
 """Standard deviation of an input below which it counts as constant."""
 SPREAD, REACH, NOISE = 0.15, 1.0, 0.02
-"""Of the Gaussian process: variance of the shares, length in standard deviations of the inputs, variance of a measured share."""
+"""Variance of the shares, length in standard deviations of the inputs, and variance of a measured share, of the Gaussian process."""
 
 
 @dataclass(frozen=True, slots=True)
