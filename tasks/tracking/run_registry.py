@@ -146,10 +146,30 @@ class RunRegistry:
         return sorted(found, key=lambda version: version.created_s, reverse=True)
 
     @as_service
+    def documents(self, name: str) -> str:
+        """Return what `Tracker.set_documents` recorded of a registered model last, empty if nothing."""
+        found = if_there(lambda: self.client.get_registered_model(name))
+        return str(found.tags.get(DOCUMENTS, "")) if found else ""
+
+    @as_service
     def all_documents(self) -> dict[str, str]:
-        """Return what was recorded of the documents of registered models, by name; see `Tracker.set_documents`."""
+        """Return the same of all registered models that have it, by name."""
         models = _every_page(partial(self.client.search_registered_models, max_results=100))
         return {str(model.name): str(model.tags[DOCUMENTS]) for model in models if DOCUMENTS in (model.tags or {})}
+
+    @as_service
+    def began_s(self, name: str, version: str) -> float:
+        """Return when the flow's run that made a version began, in seconds since the epoch; 0 if it is not known."""
+        run_id = self.maker_run(name, version)
+        found = if_there(lambda: self.client.get_run(run_id)) if run_id else None
+        return float(found.info.start_time) / 1000 if found else 0.0
+
+    @as_service
+    def maker_run(self, name: str, version: str) -> str | None:
+        """Return the flow's run that made a version, None if it is not named."""
+        found = if_there(lambda: self.client.get_model_version(name, version))
+        made_by = found.run_id if found else None
+        return self.find_tag(made_by, PARENT) or made_by if made_by else None
 
     @as_service
     def metrics(self, run_id: str) -> dict[str, float]:

@@ -357,12 +357,6 @@ class Tracker(RunRegistry):
         return {**version.tags, "version": str(version.version)} if version else None
 
     @as_service
-    def documents(self, name: str) -> str:
-        """Return what `set_documents` recorded of a registered model last, empty if nothing."""
-        found = if_there(lambda: self.client.get_registered_model(name))
-        return str(found.tags.get(DOCUMENTS, "")) if found else ""
-
-    @as_service
     def set_documents(self, name: str, documents: str, expected: str) -> bool:
         """Record the documents of a registered model unless others than `expected` were recorded meanwhile; return whether it did."""
         with self.lock:
@@ -370,20 +364,6 @@ class Tracker(RunRegistry):
                 return False
             self.client.set_registered_model_tag(name, DOCUMENTS, documents)
             return True
-
-    @as_service
-    def began_s(self, name: str, version: str) -> float:
-        """Return when the flow's run that made a version began, in seconds since the epoch; 0 if it is not known."""
-        run_id = self.maker_run(name, version)
-        found = if_there(lambda: self.client.get_run(run_id)) if run_id else None
-        return float(found.info.start_time) / 1000 if found else 0.0
-
-    @as_service
-    def maker_run(self, name: str, version: str) -> str | None:
-        """Return the flow's run that made a version, None if it is not named."""
-        found = if_there(lambda: self.client.get_model_version(name, version))
-        made_by = found.run_id if found else None
-        return self.find_tag(made_by, PARENT) or made_by if made_by else None
 
 
 def describe_stop(error: BaseException) -> str:
