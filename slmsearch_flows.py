@@ -1,6 +1,6 @@
 """Entrypoints of the deployments, under a name that no folder of a user's hides.
 
-Prefect puts the current folder first on `sys.path` while it imports an entrypoint (prefect 3.8.8, `utilities/importtools.py`). In a project
+Prefect puts the current folder first on `sys.path` while it imports an entrypoint (prefect 3.9.1, `utilities/importtools.py`). In a project
 with a `flows/` or a `tasks.py` of its own, those would be imported in place of the packages here. This module therefore takes the current
 folder off the path while it imports the flows.
 """

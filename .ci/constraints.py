@@ -1,8 +1,7 @@
 """Resolve the dependencies of pyproject.toml anew and write the pins: `make constraints`.
 
 Writes constraints.txt, the one list of pins. It holds one version of a package for Linux and macOS and for every Python that pyproject.toml
-admits, and takes all extras into account although only `dev`, `production` and `verifiers` are written down. `gpu` and `verifiers` exclude
-each other: what they want in different versions is pinned for neither.
+admits, and takes all extras into account although only `dev`, `production` and `verifiers` are written down.
 """
 
 import subprocess
@@ -38,12 +37,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "pyproject.toml").write_text(pyproject)
-        everything = compile_pins(uv, folder, [extra for extra in extras if extra != "verifiers"], [])
-        within = compile_pins(uv, folder, ["dev", "production"], everything)
-        pins = compile_pins(uv, folder, ["dev", "production", "verifiers"], within)
-    elsewhere = {pin.partition("==")[0] for pin in everything}
-    agreed = [pin for pin in pins if pin in everything or pin.partition("==")[0] not in elsewhere]
-    pins = [pin for pin in agreed if not pin.startswith(PINNED_BY_TORCH)]
+        everything = compile_pins(uv, folder, extras, [])
+        pins = compile_pins(uv, folder, ["dev", "production", "verifiers"], everything)
+    pins = [pin for pin in pins if not pin.startswith(PINNED_BY_TORCH)]
     names = [pin.partition("==")[0] for pin in pins]
     if twice := {name for name in names if names.count(name) > 1}:
         sys.exit(f"constraints: {', '.join(sorted(twice))} would need a version per platform; bound them in pyproject.toml")

@@ -44,7 +44,7 @@ def make_openai(base_url: str, api_key: str, timeout_s: float, max_retries: int)
     """Create OpenAI's client with the same limits; a timed-out request is not repeated, others are up to `max_retries` times."""
     from openai import OpenAI
 
-    http_client: Any = _AsksOnce(timeout=timeout_s, verify=_trusted(), **bounded())  # its types ask for httpx2's, it takes httpx's as well
+    http_client: Any = _AsksOnce(timeout=timeout_s, verify=_trusted(), **bounded())  # the types of openai 3 ask for httpx2's
     return OpenAI(base_url=base_url, api_key=api_key, timeout=timeout_s, max_retries=max_retries, http_client=http_client)
 
 
@@ -57,7 +57,7 @@ class _AsksOnce(httpx.Client):
         try:
             return super().send(request, **settings)
         except httpx.ReadTimeout as error:
-            raise APITimeoutError(request) from error  # type: ignore[arg-type]  # as above
+            raise APITimeoutError(request) from error
 
 
 class ChatReply(BaseModel):

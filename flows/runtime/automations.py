@@ -130,13 +130,13 @@ def _automations(block: UUID | None) -> Sequence[AutomationCore]:
             name=LOST,
             description="A nightly evaluation failed, crashed or was cancelled.",
             trigger=EventTrigger(expect=LOST_STATES, match=ANY_RUN, match_related=OF_NIGHTLY),
-            actions=told(LOST_TEXT),
+            actions=[*told(LOST_TEXT)],
         ),
         AutomationCore(
             name=MISSING,
             description="No nightly evaluation has ended in time.",
             trigger=_silence(ANY_MODEL, {ENDED, EXPECTED}, {ENDED}, timedelta(hours=LATE_H)),
-            actions=told(MISSING_TEXT % LATE_H),
+            actions=[*told(MISSING_TEXT % LATE_H)],
         ),
     ]
 

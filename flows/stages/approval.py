@@ -5,6 +5,7 @@ server is away for a minute; here the first is an answer, and the second is wait
 """
 
 import time
+from http import HTTPStatus
 from typing import cast
 from uuid import UUID, uuid4
 
@@ -49,16 +50,26 @@ def ask_to_approve(markdown: str, wait_s: float) -> Approval:
     paused: State[None] = Paused(timeout_seconds=int(wait_s + EXPIRY_S), reschedule=False, pause_key=f"approve-{uuid4()}")
     keys = keyset_from_paused_state(paused)
     paused.state_details.run_input_keyset = {str(name): key for name, key in keys.items()}
-    form.save(keys)
     with get_client(sync_client=True) as client:
         if client.set_flow_run_state(run_id, paused).status != SetStateStatus.ACCEPT:
             raise ServiceError("Prefect does not let this flow run pause for approval; run it without --approve")
         get_run_logger().info("waiting for approval, %.0f s at most: %s", wait_s, flow_run.ui_url)
-        return _wait(client, run_id, keys, wait_s)
+        return _wait(client, run_id, form, keys, wait_s)
 
 
-def _wait(client: SyncPrefectClient, run_id: UUID, keys: Keyset, wait_s: float) -> Approval:
-    until, is_owned, is_away = time.monotonic() + wait_s, False, False
+def _show(client: SyncPrefectClient, run_id: UUID, form: type[Approval], keys: Keyset) -> None:
+    """Save the form for the page, also where an earlier try was cut off in the middle."""
+    for name in ("schema", "description"):
+        try:
+            client.delete_flow_run_input(run_id, keys[name])
+        except PrefectHTTPStatusError as error:
+            if error.response.status_code != HTTPStatus.NOT_FOUND:
+                raise
+    form.save(keys)
+
+
+def _wait(client: SyncPrefectClient, run_id: UUID, form: type[Approval], keys: Keyset, wait_s: float) -> Approval:
+    until, is_shown, is_away = time.monotonic() + wait_s, False, False
     nobody = Approval(approve=False, reason=f"nobody answered within {wait_s:.0f} s")
     while True:
         try:
@@ -69,9 +80,10 @@ def _wait(client: SyncPrefectClient, run_id: UUID, keys: Keyset, wait_s: float) 
                 return given.model_copy(update={"reason": " ".join(given.reason.split()) or "no reason given"})
             if state is None or not state.is_paused():
                 raise ServiceError(f"the flow run was set to {state and state.name} while it waited for approval")
-            if not is_owned:  # a label counts from the state on that it is younger than
+            if not is_shown:  # a label counts from the state on that it is younger than; a pause discards what was saved under its keys
                 own_flow_run()
-                is_owned = True
+                _show(client, run_id, form, keys)
+                is_shown = True
             if time.monotonic() > until:
                 client.resume_flow_run(run_id, run_input=nobody.model_dump())
             is_away = False

@@ -46,6 +46,8 @@ class Question:
     """Name of the source data set, if the row has one; used for grouping."""
     view: View | None = None
     """Changes to the corpus while the question is played; None: no changes. Only twins have one (`environments/searcher/twins.py`)."""
+    traceparent: str | None = None
+    """Span of the client that asks (W3C Trace Context), for the server of a policy's model; never stored."""
 
     @property
     def answers(self) -> tuple[str, ...]:
@@ -68,7 +70,7 @@ class Question:
         return self.answer.casefold() in CLOSED
 
 
-FIELDS = tuple(name for name in Question.__slots__ if name not in ("source", "view"))
+FIELDS = tuple(name for name in Question.__slots__ if name not in ("source", "view", "traceparent"))
 """Fields of every stored question; `source` is stored only if set."""
 
 

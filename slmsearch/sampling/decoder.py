@@ -223,7 +223,7 @@ def run(model: Any, cache: LineCache, ids: Tensor, positions: Tensor, seen: Tens
     # transformers' eager attention adds the mask to the scores, so it must be floating: 0 or the lowest number.
     if getattr(getattr(model, "config", None), "_attn_implementation", None) == "eager":
         seen = torch.zeros(seen.shape, dtype=model.dtype, device=seen.device).masked_fill(~seen, torch.finfo(model.dtype).min)
-    output = model(input_ids=ids, attention_mask=seen, position_ids=positions, past_key_values=cache, use_cache=True, logits_to_keep=kept)
+    output = model(input_ids=ids, attention_mask=seen, position_ids=positions, cache=cache, use_cache=True, logits_to_keep=kept)
     columns = len(kept) if isinstance(kept, Tensor) else ids.shape[1]
     logits: Tensor = output.logits[:, -columns:].flatten(0, 1).float()  # (S, kept, V) -> (S * kept, V)
     return logits

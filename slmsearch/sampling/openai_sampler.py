@@ -52,6 +52,8 @@ class OpenAISampler:
         self._known: Mapping[str, object] | None = None
         """Further sampling parameters that the server knows; None until the first `open` asks for them."""
         self._messages: list[list[Message]] = []
+        self._headers: list[dict[str, str]] = []
+        """Headers of each row's requests: the client's span, where it is known."""
         self._sampling = Sampling()
 
     def open(self, prompts: Sequence[Sequence[Message]], sampling: Sampling) -> list[tuple[int, ...]]:
@@ -65,6 +67,7 @@ class OpenAISampler:
                 "searcher.format native is for models that are loaded here: set it to tags, or name a model instead of a server"
             )
         self._messages = [[self._send(message) for message in prompt] for prompt in prompts]
+        self._headers = [{key: found for key in ("traceparent",) if (found := prompt[0].get(key))} for prompt in prompts]
         self._sampling = sampling
         if self._known is None:
             self._known = VLLM_SAMPLING if self._is_vllm() else {}
@@ -81,6 +84,7 @@ class OpenAISampler:
     @staticmethod
     def _send(message: Message) -> Message:
         """Return a message as it is sent; questions and tool results are disarmed."""
+        message = {key: value for key, value in message.items() if key != "traceparent"}
         if message["role"] not in ("user", "tool"):
             return message
         # OpenAI's protocol requires the id of the call that a tool answers; llama-cpp-python refuses a message without one.
@@ -112,6 +116,7 @@ class OpenAISampler:
             **WHOLE,
             seed=self._sampling.seed,
             max_tokens=limit,
+            extra_headers=self._headers[row],
             extra_body={**self._extra, **(self._known or {})},
             **({"stop": list(self._sampling.stop)} if self._sampling.stop else {}),
         )

@@ -1,7 +1,4 @@
-"""`slmsearch mcp` with tiny-searcher on a small world: the SDK's own client over both transports, refusals, and the end.
-
-The client is written for both releases of the SDK, as the server is.
-"""
+"""`slmsearch mcp` with tiny-searcher on a small world: the SDK's own client over both transports, refusals, and the end."""
 
 import asyncio
 import json
@@ -11,12 +8,12 @@ import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import httpx
+import httpx2
 import psutil
 import pytest
 from mcp import ClientSession, StdioServerParameters
@@ -66,13 +63,9 @@ async def by_stdio(world: SmallWorld, log: Path) -> AsyncIterator[ClientSession]
 
 @asynccontextmanager
 async def by_http(url: str, token: str | None) -> AsyncIterator[ClientSession]:
-    if version("mcp").startswith("1."):
-        library: Any = httpx
-    else:
-        import httpx2 as library
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     async with (
-        library.AsyncClient(headers=headers, trust_env=False, timeout=PATIENCE_SECONDS) as http,
+        httpx2.AsyncClient(headers=headers, trust_env=False, timeout=PATIENCE_SECONDS) as http,
         streamable_http_client(url, http_client=http) as (read, write, *_),
         ClientSession(read, write) as session,
     ):
@@ -82,7 +75,7 @@ async def by_http(url: str, token: str | None) -> AsyncIterator[ClientSession]:
 
 @dataclass
 class Told:
-    """What a call gave, whichever release of the SDK wrote it."""
+    """What a call gave."""
 
     text: str
     is_error: bool
@@ -240,7 +233,7 @@ def test_the_sdks_client_over_http_with_a_token(world: SmallWorld, tmp_path: Pat
     assert 'slmsearch_requests_total{outcome="answered"} 5.0' in metrics
     assert [post(url), post(url, Authorization="Bearer wrong"), post(url, **bearer)] == [401, 401, 200]
     assert post(url, **bearer, Origin="https://elsewhere.example") == 403
-    with pytest.raises(BaseException) as failed:  # as the SDK wraps it: a group in release 1, an error of its own in 2
+    with pytest.raises(BaseException) as failed:  # as the SDK wraps it
         run(by_http(url, "wrong").__aenter__())
     assert not isinstance(failed.value, TimeoutError)
     family = psutil.Process(process.pid).children(recursive=True)

@@ -37,12 +37,11 @@ def world(tmp_path: Path) -> Iterator[SmallWorld]:
 
 
 def run_their_evaluation(config: RunConfig, server: str, folder: Path) -> list[dict[str, Any]]:
-    """Run `eval slmsearch`, by the worker process that is also what trainers use; returns the episodes it saved."""
+    """Run `vf-eval slmsearch`; returns the episodes it saved."""
     settings = folder / "run.yaml"
     settings.write_text(yaml.safe_dump(masked(config)))  # what `slmsearch config` prints
-    command = [str(Path(sys.executable).with_name("eval")), "slmsearch", "--env.taskset.task.run", "@", str(settings)]
+    command = [str(Path(sys.executable).with_name("vf-eval")), "slmsearch", "--env.taskset.task.run", "@", str(settings)]
     command += ["--model", str(MODEL), "--client.base-url", server, "--client.api-key-var", "NO_SUCH_KEY"]
-    command += ["--serve.pool.type", "static", "--serve.pool.num-workers", "1"]
     command += ["--no-push", "--no-rich", "--output-dir", str(folder), "--run.name", "theirs"]
     home = {"HOME": str(folder)}  # where verifiers keeps its cache and looks for a login
     done = subprocess.run(command, cwd=folder, env={**os.environ, **home}, capture_output=True, text=True, timeout=300)

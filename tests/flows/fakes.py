@@ -8,9 +8,13 @@ import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
+from uuid import UUID
 
 import numpy as np
 import pytest
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
+from prefect.client.schemas.objects import Artifact
 
 from slmsearch.artifacts.files import replace_json
 from slmsearch.config import RunConfig
@@ -181,3 +185,10 @@ def replace_heavy_parts(monkeypatch: pytest.MonkeyPatch) -> FakeTraining:
     monkeypatch.setattr("tasks.train.train", training.train)
     monkeypatch.setitem(ChildHere.stand_ins, "slmsearch.training.teach:train_control", training.train_control)
     return training
+
+
+def shown_artifacts(flow_run_id: UUID | str) -> list[Artifact]:
+    """Read the artifacts of a flow run, of a server with those of many: one answer holds 200 at most."""
+    wanted = FlowRunFilter(id=FlowRunFilterId(any_=[UUID(str(flow_run_id))]))
+    with get_client(sync_client=True) as client:
+        return client.read_artifacts(flow_run_filter=wanted)

@@ -31,7 +31,7 @@ from tasks import record
 from tasks.promotion import find_champion
 from tasks.tracking import OWNER, open_tracker
 from tests.e2e.stand import wait_for
-from tests.flows.fakes import make_config, replace_heavy_parts, write_corpus
+from tests.flows.fakes import make_config, replace_heavy_parts, shown_artifacts, write_corpus
 from tests.root import ROOT
 
 pytestmark = pytest.mark.timeout(600)
@@ -67,10 +67,16 @@ def find_paused(client: SyncPrefectClient) -> FlowRun | None:
     return next(iter(client.read_flow_runs(flow_run_filter=wanted)), None)
 
 
+def is_asked(client: SyncPrefectClient, run: FlowRun) -> bool:
+    return any(found.key.endswith("-schema") for found in client.filter_flow_run_input(run.id, "paused", 10, set()))
+
+
 def when_paused(act: Callable[[SyncPrefectClient, FlowRun], Any]) -> Any:
-    """Wait for the flow run that pauses and do something with it."""
+    """Wait for the flow run that pauses and asks, and do something with it."""
     with get_client(sync_client=True) as client:
-        return act(client, wait_for(lambda: find_paused(client), WAIT_SECONDS, "a flow run has paused"))
+        run = wait_for(lambda: find_paused(client), WAIT_SECONDS, "a flow run has paused")
+        wait_for(lambda: is_asked(client, run), WAIT_SECONDS, "its page has the form")
+        return act(client, run)
 
 
 def answering(approve: bool, reason: str) -> Callable[[SyncPrefectClient, FlowRun], list[str]]:
@@ -79,7 +85,7 @@ def answering(approve: bool, reason: str) -> Callable[[SyncPrefectClient, FlowRu
     def act(client: SyncPrefectClient, run: FlowRun) -> list[str]:
         refused = [{}, {"approve": approve}, {"approve": approve, "reason": ""}, {"approve": "perhaps", "reason": "x"}]
         assert [client.resume_flow_run(run.id, wrong).status for wrong in refused] == [SetStateStatus.REJECT] * 4
-        shown = [str(found.key) for found in client.read_artifacts(limit=200) if found.flow_run_id == run.id]
+        shown = [str(found.key) for found in shown_artifacts(run.id)]
         assert client.resume_flow_run(run.id, {"approve": approve, "reason": reason}).status == SetStateStatus.ACCEPT
         return shown
 

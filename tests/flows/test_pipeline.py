@@ -31,7 +31,7 @@ from tasks.nights import nights_dir
 from tasks.promotion import find_champion
 from tasks.runs import LATEST, find_run, load_results
 from tasks.tracking import Tracker, open_tracker
-from tests.flows.fakes import STEPS_TRAINED, FakeTraining, make_config, replace_heavy_parts, write_corpus
+from tests.flows.fakes import STEPS_TRAINED, FakeTraining, make_config, replace_heavy_parts, shown_artifacts, write_corpus
 from tests.judge_server import Behaviour, JudgeServer
 
 pytestmark = [pytest.mark.usefixtures("prefect_harness"), pytest.mark.timeout(600)]
@@ -195,11 +195,6 @@ def test_a_run_on_real_pages_is_shown_beside_reading_and_remembering(config: Run
     assert [first[key] == other[key] for key in keys] == [True, True, False, False], "seeds share the start and the reader"
 
 
-def shown_artifacts(flow_run_id: str) -> list[Any]:
-    with get_client(sync_client=True) as client:
-        return [artifact for artifact in client.read_artifacts() if str(artifact.flow_run_id) == flow_run_id]
-
-
 def test_a_second_run_finds_what_has_not_changed(small: RunConfig) -> None:
     expensive = ("validate", "build-index", "evaluate-untrained", "evaluate-random")
     first = run_states(train_and_eval, small)
@@ -250,8 +245,7 @@ def test_a_critical_finding_stops_before_anything_expensive(isolated_environment
     folder = tracker.client.list_artifacts(runs["validate"][0].info.run_id, "validation")
     table = tracker.client.load_table(tracker.experiment_id, folder[0].path, [runs["validate"][0].info.run_id])
     assert list(table["failing_ids"]) == ["q7"]
-    with get_client(sync_client=True) as client:
-        shown = [a for a in client.read_artifacts() if a.flow_run_id == state.state_details.flow_run_id and a.key == "validation-findings"]
+    shown = [a for a in shown_artifacts(state.state_details.flow_run_id) if a.key == "validation-findings"]
     assert "q7" in str(shown[0].data)
 
 

@@ -48,7 +48,7 @@ def test_a_trace_has_its_assessments_and_takes_more_once(tracker: Tracker) -> No
 
 
 def test_a_trace_names_who_asked_and_links_to_the_span_of_the_client(tracker: Tracker) -> None:
-    caller = Caller("ada \ud800\x00", "s" * 300, ("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"))
+    caller = Caller("ada \ud800\x00", "s" * 300, "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
     tracker.record_trace(Span("episode", "AGENT", {}, "", 0.0, 1.0, caller=caller), {"question_id": "a1"})
     tracker.record_trace(Span("episode", "AGENT", {}, "", 0.0, 1.0), {"question_id": "a2"})
     mlflow.flush_trace_async_logging()

@@ -143,7 +143,11 @@ def open_prompts(questions: Sequence[Question], toolbox: Toolbox, config: Search
     """
     texts = [question.question for question in questions]
     shown = toolbox.show(texts, [question.view for question in questions]) if config.reads == "shown" else [""] * len(texts)
-    return [make_prompt(text, config, found) for text, found in zip(texts, shown, strict=True)]
+    prompts = [make_prompt(text, config, found) for text, found in zip(texts, shown, strict=True)]
+    for question, prompt in zip(questions, prompts, strict=True):
+        if question.traceparent:
+            prompt[0] = {**prompt[0], "traceparent": question.traceparent}
+    return prompts
 
 
 def _sample_turn(

@@ -122,11 +122,11 @@ def time_static_batch(model: Any, episodes: list[Episode], pad_id: int) -> float
     ids = torch.tensor([[pad_id] * (width - len(row)) + row for row in shown], device=model.device)
     mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in shown], device=model.device)
     cache = DynamicCache()
-    output = model(input_ids=ids, attention_mask=mask, past_key_values=cache, use_cache=True, logits_to_keep=1)
+    output = model(input_ids=ids, attention_mask=mask, cache=cache, use_cache=True, logits_to_keep=1)
     for _ in range(steps - 1):
         chosen = output.logits[:, -1].argmax(-1, keepdim=True)
         mask = torch.cat([mask, mask.new_ones(len(mask), 1)], dim=1)
-        output = model(input_ids=chosen, attention_mask=mask, past_key_values=cache, use_cache=True, logits_to_keep=1)
+        output = model(input_ids=chosen, attention_mask=mask, cache=cache, use_cache=True, logits_to_keep=1)
     return now() - started
 
 

@@ -37,7 +37,7 @@ from slmsearch.judge import ExactJudge, Judge
 from slmsearch.judge.llm import make_judge
 
 EPISODE = "episode"
-"""Key of a played episode in a trace's `info`, which is saved with the trace, so that `replay` can grade it again."""
+"""Key of a played episode in a trace's `info`, which is saved with the trace, so that `vf-replay` can grade it again."""
 _OPENING = threading.Lock()
 
 
@@ -110,7 +110,7 @@ class SearcherTask(vf.Task[SearcherTaskData, SearcherState, SearcherTaskConfig])
         return dict((await self._graded(trace)).reward_parts)
 
     async def _graded(self, trace: vf.Trace) -> EpisodeRow:
-        if not isinstance(trace.state, SearcherState):  # `replay` reads traces back without their state
+        if not isinstance(trace.state, SearcherState):  # `vf-replay` reads traces back without their state
             trace.state = SearcherState()
         if trace.state.row is None:
             judge, threads = _open_judge(self.config.run.judge, self.config.run.paths.data_dir)
@@ -179,7 +179,7 @@ def _open_judge(config: JudgeConfig, data_dir: str) -> tuple[Judge, ThreadPoolEx
 
 
 def check_secrets(judge: JudgeConfig, embedder: EmbedderConfig) -> None:
-    """Refuse keys that were masked: by `verifiers` when it handed the settings to a worker process, or by `slmsearch config`.
+    """Refuse keys that were masked: by `verifiers` when it handed the settings to an environment server, or by `slmsearch config`.
 
     Raises:
         ConfigError: one is masked.
@@ -187,4 +187,4 @@ def check_secrets(judge: JudgeConfig, embedder: EmbedderConfig) -> None:
     keys: dict[str, SecretStr | None] = {"judge.api_key": judge.api_key, "retrieval.embedder.api_key": embedder.api_key}
     for name, key in keys.items():
         if key is not None and key.get_secret_value() == MASK:
-            raise ConfigError(f"{name} arrived masked, as verifiers hands keys to its workers; give it as a flag and run with --no-serve")
+            raise ConfigError(f"{name} arrived masked, as verifiers hands keys to its environment servers; give it as a flag of vf-eval")

@@ -13,17 +13,23 @@ class Caller:
     user: str | None = None
     session: str | None = None
     """Id of the conversation."""
-    parent: tuple[str, str] | None = None
-    """Trace and span of the client (W3C Trace Context), in hexadecimal."""
+    traceparent: str | None = None
+    """Header with trace and span of the client (W3C Trace Context)."""
+
+    @property
+    def parent(self) -> tuple[str, str] | None:
+        """Return trace and span of the client, in hexadecimal."""
+        found = _PARENT.fullmatch(self.traceparent or "")
+        return found and (found[2], found[3])
 
 
 NOBODY = Caller()
 """Caller of whom nothing is said."""
 
 
-def read_parent(header: str) -> tuple[str, str] | None:
-    """Return trace and span of a header `traceparent`; None for a malformed one, which W3C Trace Context says to ignore."""
+def read_traceparent(header: str) -> str | None:
+    """Return a header `traceparent`; None for a malformed one, which W3C Trace Context says to ignore."""
     found = _PARENT.fullmatch(header.strip())
     if found is None or (found[1] == "00" and found[4]):  # only later versions may say more
         return None
-    return found[2], found[3]
+    return found[0]

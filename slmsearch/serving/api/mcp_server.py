@@ -1,4 +1,4 @@
-"""MCP over its two transports, with the official SDK (extra `mcp`), whose releases 1 and 2 differ in how a server is made."""
+"""MCP over its two transports, with the official SDK (extra `mcp`)."""
 
 import asyncio
 import json
@@ -6,15 +6,15 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from typing import Any
 
 import anyio
-import mcp.server.lowlevel
 from fastapi import FastAPI
 from mcp import types
+from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from starlette.requests import Request
@@ -32,55 +32,34 @@ from slmsearch.serving.api.status import add_status
 
 PATH = "/mcp"
 NAME = "slmsearch"
-IS_FIRST = version("mcp").startswith("1.")
-EMPTY_LISTS: dict[str, tuple[Any, Any]] = {
-    "resources": (types.ListResourcesRequest, types.ListResourcesResult(resources=[])),
-    "resource_templates": (types.ListResourceTemplatesRequest, types.ListResourceTemplatesResult.model_validate({"resourceTemplates": []})),
-    "prompts": (types.ListPromptsRequest, types.ListPromptsResult(prompts=[])),
+EMPTY_LISTS: dict[str, Any] = {
+    "on_list_resources": types.ListResourcesResult(resources=[]),
+    "on_list_resource_templates": types.ListResourceTemplatesResult(resource_templates=[]),
+    "on_list_prompts": types.ListPromptsResult(prompts=[]),
 }
-"""Kind of list -> its request and an empty result; the searcher has none of them, and some clients fail without an answer."""
+"""Kind of list -> an empty result; the searcher has none of them, and some clients fail without an answer."""
 log = logging.getLogger(__name__)
 
 
 def make_server(service: SearcherService) -> Any:
     """Make a server of the SDK that offers the tools, and lists no resources and no prompts."""
     tools = [types.Tool.model_validate(tool.describe()) for tool in TOOLS]
-    options = {"version": version("slmsearch"), "instructions": INSTRUCTIONS}
-    make: Any = mcp.server.lowlevel.Server
-    if not IS_FIRST:
+    lists = {name: _give(result) for name, result in EMPTY_LISTS.items()}
 
-        async def on_list_tools(context: Any, params: Any) -> Any:
-            return types.ListToolsResult(tools=tools)
-
-        async def on_call_tool(context: Any, params: Any) -> Any:
-            async def tell(number: int, line: str) -> None:
-                await context.session.report_progress(number, None, line)
-
-            return _to_result(await call_tool(service, params.name, params.arguments or {}, tell))
-
-        lists = {f"on_list_{name}": _give(result) for name, (_, result) in EMPTY_LISTS.items()}
-        return make(NAME, on_list_tools=on_list_tools, on_call_tool=on_call_tool, **lists, **options)
-
-    server = make(NAME, **options)
-
-    async def list_tools() -> Any:
-        return tools
-
-    async def call(name: str, arguments: Mapping[str, object]) -> Any:
-        context = server.request_context
-
+    async def call(context: Any, params: Any) -> Any:
         async def tell(number: int, line: str) -> None:
-            token = context.meta.progressToken if context.meta else None
-            if token is not None:
-                await context.session.send_progress_notification(token, number, message=line, related_request_id=str(context.request_id))
+            await context.session.report_progress(number, None, line)
 
-        return _to_result(await call_tool(service, name, arguments, tell))
+        return _to_result(await call_tool(service, params.name, params.arguments or {}, tell))
 
-    for request, result in EMPTY_LISTS.values():
-        server.request_handlers[request] = _give(types.ServerResult(result))
-    server.list_tools()(list_tools)
-    server.call_tool(validate_input=False)(call)  # `call_tool` validates, and says it in one line
-    return server
+    return Server(
+        NAME,
+        version=version("slmsearch"),
+        instructions=INSTRUCTIONS,
+        on_list_tools=_give(types.ListToolsResult(tools=tools)),
+        on_call_tool=call,
+        **lists,
+    )
 
 
 def _to_result(reply: ToolReply) -> Any:

@@ -79,6 +79,8 @@ class ClientQuestion:
     """Pages that it may use."""
     verify: bool = False
     """Play it again without the texts that state its answer."""
+    traceparent: str | None = None
+    """Header that goes on to the server of the policy's model (W3C Trace Context)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +222,7 @@ def play(
     questions, held = list[Question](), list[tuple[Question, Answer]]()
     for name, one in asked.items():
         if loaded.admits(one.scope):
-            questions.append(Question(name, one.text, "", view=loaded.view(withdrawn, one.scope)))
+            questions.append(Question(name, one.text, "", view=loaded.view(withdrawn, one.scope), traceparent=one.traceparent))
         else:
             episode = Episode(name, (), StopReason.FAILED, failure=NO_PAGES)
             on_end(name, Answer(episode, (), loaded.served.version, loaded.index_key, one.scope))

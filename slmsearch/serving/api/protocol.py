@@ -18,7 +18,7 @@ from slmsearch.environments.searcher.scope import EVERYWHERE, Scope, read_scope
 from slmsearch.episodes.episode import Episode, StopReason
 from slmsearch.evaluate.confidence import LEVEL
 from slmsearch.foreign import encodable
-from slmsearch.serving.api.caller import NOBODY, Caller, read_parent
+from slmsearch.serving.api.caller import NOBODY, Caller, read_traceparent
 from slmsearch.serving.api.feedback import Verdict
 from slmsearch.serving.api.follow_up import complete, turn_before
 from slmsearch.serving.api.playing import Answer, ClientQuestion, PlayedStep
@@ -195,11 +195,11 @@ def parse_request(body: bytes, traceparent: str = "") -> AskedRequest:
     options, formatted = read.stream_options, _read_format(read.response_format)
     metadata = read.metadata if isinstance(read.metadata, dict) else {}
     user = _name_of(read.safety_identifier) or _name_of(read.user)
-    caller = Caller(user, _name_of(metadata.get("session_id")), read_parent(traceparent))
+    caller = Caller(user, _name_of(metadata.get("session_id")), read_traceparent(traceparent))
     text = find_question(read.messages)
     if read.follow_up:
         text = complete(text, *turn_before([(one.role, one.text) for one in read.messages]))[:MAX_QUESTION_CHARS]
-    question = ClientQuestion(text, parse_scope(metadata), bool(read.verify))
+    question = ClientQuestion(text, parse_scope(metadata), bool(read.verify), caller.traceparent)
     return AskedRequest(question, bool(read.stream), bool(options and options.include_usage), formatted, caller)
 
 

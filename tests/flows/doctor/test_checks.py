@@ -8,7 +8,7 @@ import pytest
 
 from flows.ops.doctor.checks import CHECKS, Facts, Listener, PrefectFacts, WatchedRuns, examine, render
 
-VERSIONS = {"fastapi": "0.150.0", "prefect": "3.8.8", "chromadb": "1.5.9", "trl": "1.16.0", "transformers": "5.23.0", "mlflow": "3.17.2"}
+VERSIONS = {"fastapi": "0.150.0", "prefect": "3.9.1", "chromadb": "1.5.9", "trl": "1.16.0", "transformers": "5.24.0", "mlflow": "3.17.2"}
 BEAT = "prefect.flow-run.heartbeat"
 API = PrefectFacts(
     "http://127.0.0.1:4200/api",
@@ -41,15 +41,14 @@ def with_api(**changed: object) -> Facts:
 
 
 PLANTED = {
-    "fastapi that kills prefect": (with_packages(fastapi="0.155.0"), "error", "fastapi 0.155.0 beside prefect 3.8.8"),
-    "fastapi untried": (with_packages(fastapi="0.152.1"), "warning", "fastapi 0.152.1"),
+    "fastapi that kills prefect": (with_packages(fastapi="0.155.0", prefect="3.8.8"), "error", "fastapi 0.155.0 beside prefect 3.8.8"),
+    "fastapi untried": (with_packages(fastapi="0.152.1", prefect="3.8.8"), "warning", "fastapi 0.152.1"),
     "prefect without password": (with_packages(prefect="3.8.2"), "error", "prefect 3.8.2"),
     "great expectations of old": (
         with_packages(great_expectations="1.24.1", prefect_great_expectations="0.2"), "warning", "prefect-great-expectations"),
     "chroma of old": (replace(with_packages(chromadb="1.4.0"), chroma_server=None), "error", "chromadb 1.4.0"),
-    "verifiers and vllm": (with_packages(verifiers="0.3.1", vllm="0.30.1"), "warning", "mcp"),
     "setuptools and vllm": (with_packages(setuptools="81.0", vllm="0.30.1"), "warning", "setuptools 81.0"),
-    "transformers and trl": (with_packages(transformers="5.24.0"), "error", "transformers 5.24.0"),
+    "transformers and trl": (with_packages(transformers="5.25.0"), "error", "transformers 5.25.0"),
     "trl": (with_packages(trl="1.17.0"), "error", "trl 1.17.0"),
     "mlflow": (with_packages(mlflow="3.16.0"), "error", "mlflow 3.16.0"),
     "chroma skew": (replace(SOUND, chroma_server=("http://h:8000", "1.5.2")), "error", "'_type'"),

@@ -6,6 +6,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from slmsearch.config import SearcherConfig
+from slmsearch.corpus.questions import Question
+from slmsearch.environments.searcher.rollout import open_prompts
 from slmsearch.episodes.sampler import Sampling
 from slmsearch.sampling.openai_sampler import OpenAISampler
 
@@ -113,6 +116,7 @@ class Serving(Handler):
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.server.bodies.append(body)
+        self.server.parents.append(self.headers["traceparent"])
         message = {"role": "assistant", "content": self.server.text}
         choice = {"index": 0, "message": message, "finish_reason": self.server.reason}
         self._send({"id": "1", "object": "chat.completion", "created": 0, "model": "qwen", "choices": [choice]})
@@ -129,7 +133,7 @@ class Serving(Handler):
 @pytest.fixture
 def serving():
     server = ThreadingHTTPServer(("127.0.0.1", 0), Serving)
-    server.bodies, server.owner, server.text, server.reason = [], "someone", "", "stop"
+    server.bodies, server.parents, server.owner, server.text, server.reason = [], [], "someone", "", "stop"
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     yield server
@@ -184,6 +188,19 @@ def test_sampling_is_said_in_full_and_vllms_own_parameters_only_to_vllm(serving,
 def test_variables_of_the_template_go_to_the_server(serving):
     play_one(serving, template_kwargs={"enable_thinking": False})
     assert serving.bodies[0]["chat_template_kwargs"] == {"enable_thinking": False}
+
+
+def test_the_span_of_a_client_goes_on_to_the_server_with_each_turn_of_its_question(serving):
+    traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    sampler = OpenAISampler("qwen", f"http://127.0.0.1:{serving.server_port}/v1")
+    questions = [Question("q1", "Who?", "", traceparent=traceparent), Question("q2", "When?", "")]
+    sampler.open(open_prompts(questions, None, SearcherConfig()), Sampling(0.0, 5, 30, stop=STOP))
+    sampler.sample([0, 1], [None, None], [100, 100])
+    sampler.sample([0], ["4821: Mira"], [100])
+    sent = [(body["messages"][1]["content"], parent) for body, parent in zip(serving.bodies, serving.parents, strict=True)]
+    assert sorted(sent) == [("When?", None), ("Who?", traceparent), ("Who?", traceparent)]
+    assert "traceparent" not in json.dumps(serving.bodies)
+    assert "traceparent" not in questions[0].row()
 
 
 def test_a_server_that_reads_markup_in_contents_is_sent_none(serving):

@@ -191,7 +191,7 @@ def test_a_broken_service_is_an_error_and_no_reward(run: RunConfig, policy: Poli
     assert "out of order" in traces["q1"].last_error.message
     assert "index: the index is gone" in traces["q5"].last_error.message
     assert traces["q1"].rewards == traces["q5"].rewards == {}
-    assert traces["q5"].stop_condition == "error"
+    assert traces["q5"].stop_condition == "harness_error"
 
 
 def test_an_unreachable_judge_is_an_error_and_no_reward(run: RunConfig, policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,7 +254,7 @@ def test_the_split_and_the_sample_are_ours(run: RunConfig) -> None:
 
 
 def test_a_saved_trace_is_graded_again(run: RunConfig, policy: Policy) -> None:
-    """What `replay` does: the task from its wire data, the trace from its record, nothing else."""
+    """What `vf-replay` does: the task from its wire data, the trace from its record, nothing else."""
     env = make_env(run)
     for trace in play(env, policy).values():
         saved = json.loads(json.dumps(trace.to_record()))
@@ -290,8 +290,8 @@ def test_the_random_control_is_drawn_for_each_trace(run: RunConfig, policy: Poli
     assert all(0 <= reward < 1 for reward in rewards)
 
 
-def test_a_key_that_verifiers_masks_for_its_workers_is_refused(run: RunConfig) -> None:
+def test_a_key_that_verifiers_masks_for_its_servers_is_refused(run: RunConfig) -> None:
     keyed = run.model_copy(update={"judge": JudgeConfig(kind="openai", api_key=SecretStr("secret"))})
     taskset.check_secrets(keyed.judge, keyed.retrieval.embedder)
-    with pytest.raises(ConfigError, match=r"judge\.api_key arrived masked.*--no-serve"):
-        list(make_env(keyed).taskset)  # its settings went through JSON, as they do on their way to a worker
+    with pytest.raises(ConfigError, match=r"judge\.api_key arrived masked.*vf-eval"):
+        list(make_env(keyed).taskset)  # its settings went through JSON, as they do on their way to a server

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slmsearch.serving.api.caller import NOBODY, Caller, read_parent
+from slmsearch.serving.api.caller import NOBODY, Caller, read_traceparent
 from slmsearch.serving.api.protocol import parse_request
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
@@ -13,8 +13,8 @@ ASKED = b'{"messages": [{"role": "user", "content": "Who?"}]%s}'
 
 @pytest.mark.parametrize("header", [f"00-{TRACE}-{SPAN}-01", f" 00-{TRACE}-{SPAN}-00 ", f"cc-{TRACE}-{SPAN}-01-more"])
 def test_trace_and_span_are_read(header):
-    assert read_parent(header) == (TRACE, SPAN)
-    assert parse_request(ASKED % b"", header).caller == Caller(parent=(TRACE, SPAN))
+    asked = parse_request(ASKED % b"", header)
+    assert asked.caller.traceparent == asked.question.traceparent == header.strip() and asked.caller.parent == (TRACE, SPAN)
 
 
 @pytest.mark.parametrize(
@@ -34,8 +34,8 @@ def test_a_malformed_header_is_ignored(header):
 
 @given(st.text())
 def test_any_header_is_read_or_ignored(header):
-    found = read_parent(header)
-    assert found is None or (len(found[0]), len(found[1])) == (32, 16)
+    found = read_traceparent(header)
+    assert found is None or list(map(len, Caller(traceparent=found).parent)) == [32, 16]
 
 
 def test_who_asked_is_what_the_client_says():
