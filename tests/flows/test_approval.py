@@ -8,13 +8,16 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
+import httpx
 import pytest
 from prefect import flow
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterState, FlowRunFilterStateType
 from prefect.client.schemas.objects import FlowRun, StateType
 from prefect.client.schemas.responses import SetStateStatus
+from prefect.input.run_input import Keyset
 from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
 from prefect.states import Cancelled
 
@@ -143,6 +146,25 @@ def test_the_waiting_process_is_the_owner_of_the_run(prefect_harness: None) -> N
         owner = pool.submit(when_paused, look)
         asking(WAIT_SECONDS)
         assert f" {os.getpid()} " in owner.result(WAIT_SECONDS)
+
+
+def test_a_form_whose_saving_was_cut_off_is_saved_again(prefect_harness: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    saved, show = list[str](), approval._show
+
+    def cut_off(client: SyncPrefectClient, run_id: UUID, form: type[approval.Approval], keys: Keyset) -> None:
+        saved.append(keys["schema"])
+        if len(saved) == 1:
+            client.create_flow_run_input(run_id, keys["schema"], "{}")
+            raise httpx.ReadError("the server died")
+        show(client, run_id, form, keys)
+
+    monkeypatch.setattr(approval, "_show", cut_off)
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(when_paused, lambda client, run: wait_for(lambda: len(saved) == 2, WAIT_SECONDS, "it is saved again"))
+        answered = pool.submit(when_paused, answering(True, "x"))
+        told = asking(WAIT_SECONDS)
+        answered.result(WAIT_SECONDS)
+    assert json.loads(told) == {"approve": True, "reason": "x"} and len(saved) == 2
 
 
 def test_a_server_without_pages_asks_nobody(config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
