@@ -1,4 +1,4 @@
-"""One evaluation on two workers, everything real: the same result as in one process, also when a worker dies half-way."""
+"""One evaluation on three workers, everything real: the same result as in one process, also when a worker dies half-way."""
 
 import json
 import os
@@ -31,7 +31,7 @@ SHARDED = ["--evaluate.shards", "4"]
 
 
 class Pool:
-    """A Prefect server with deployments, and two workers, each with a device of its own."""
+    """A Prefect server with deployments, and three workers, each with a device of its own."""
 
     def __init__(self, home: Path) -> None:
         self.home, self.port = home, free_port()
@@ -122,14 +122,14 @@ def test_nobody_takes_them_so_they_are_played_by_who_asked(pool: Pool, alone: tu
 
 @pytest.fixture
 def workers(pool: Pool, alone: tuple[str, dict[str, object]]) -> None:
-    """Two of them, from here on."""
-    for name, device in (("first", "0"), ("second", "1")):
+    """Three of them, from here on."""
+    for name, device in (("first", "0"), ("second", "1"), ("third", "2")):
         if name not in pool.workers:
             pool.start(name, device)
 
 
 @pytest.mark.usefixtures("workers")
-def test_two_workers_come_to_the_same_as_one_process(pool: Pool, alone: tuple[str, dict[str, object]]) -> None:
+def test_three_workers_come_to_the_same_as_one_process(pool: Pool, alone: tuple[str, dict[str, object]]) -> None:
     key, expected = alone
     assert pool.evaluate(*SHARDED)["key"] == key
     assert without_clocks(pool.data / "evals" / key) == expected
