@@ -7,6 +7,7 @@ server is noticed in seconds, written files are private to the user, and no log 
 import functools
 import logging
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping
@@ -17,7 +18,7 @@ from typing import Any
 from flows.runtime.settings import read_environment
 from slmsearch.config import PathsConfig, RunConfig
 from slmsearch.config.secrets import split_secrets
-from slmsearch.errors import SlmSearchError
+from slmsearch.errors import ConfigError, SlmSearchError
 from slmsearch.foreign import visible, without_credentials
 from slmsearch.judge.cache import FILE as VERDICTS
 from slmsearch.package_data import CHECKOUT
@@ -56,6 +57,10 @@ PRIVATE = 0o700
 MIN_SECRET_CHARS = 6
 """Minimum length of a key that logs are searched for: a shorter text can occur by chance."""
 
+UNSTORABLE = re.compile("[?]|%[0-9A-Fa-f]{2}")
+"""What no folder of a SQLite store may have in its path. MLflow decodes it in the address of artifacts (3.17), SQLAlchemy in that of the
+store (2.1), and from a question mark on the address is none of a file."""
+
 
 def prefect_home(paths: PathsConfig, environment: Mapping[str, str] | None = None) -> Path:
     """Return the directory of Prefect's database: the user's own choice, or `prefect/` in the data directory."""
@@ -71,10 +76,20 @@ def prepare_process_environment(config: RunConfig, environment: Mapping[str, str
     Args:
         config: settings of the run, with the data directory.
         environment: variables of `.env` and the process, as `read_environment()` returns them; they count as set by the user.
+
+    Raises:
+        ConfigError: a folder's path cannot stand in the address of a SQLite store.
     """
+    home = prefect_home(config.paths, environment)
+    for setting, folder in (("paths.mlruns_dir", config.paths.mlruns_dir), ("paths.data_dir or PREFECT_HOME", home)):
+        if found := UNSTORABLE.search(str(Path(folder).absolute())):
+            raise ConfigError(
+                f"{folder} has {found[0]!r} in its name, which addresses of SQLite stores give another meaning, so that MLflow and Prefect "
+                f"would write elsewhere: rename the folder, or set {setting}"
+            )
     defaults = {
         **DEFAULTS,
-        "PREFECT_HOME": str(prefect_home(config.paths, environment)),
+        "PREFECT_HOME": str(home),
         "PREFECT_RESULTS_LOCAL_STORAGE_PATH": str(Path(config.paths.data_dir) / "prefect" / "results"),
     }
     if not sys.stderr.isatty():

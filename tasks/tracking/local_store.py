@@ -6,6 +6,7 @@ fails; so the file as it was is kept.
 """
 
 import functools
+import shutil
 import sqlite3
 from contextlib import closing
 from itertools import count
@@ -64,10 +65,10 @@ def _migrate(path: Path, made: Path) -> None:
         engine = create_sqlalchemy_engine(f"{SQLITE}{made}")
         _upgrade_db(engine)
         engine.dispose()
-        _keep(path, revision)
+        _keep(path, revision, made.parent)
 
 
-def _keep(path: Path, revision: str) -> None:
+def _keep(path: Path, revision: str, staging: Path) -> None:
     for number in count():
         kept = path.with_name(f"{path.stem}-{revision}{f'-{number}' if number else ''}{path.suffix}")
         try:
@@ -75,6 +76,10 @@ def _keep(path: Path, revision: str) -> None:
         except FileExistsError:
             if not kept.samefile(path):  # of an earlier migration, which was taken back
                 continue
+        except OSError:  # this file system has no hard links
+            copied = staging / kept.name
+            shutil.copy2(path, copied)
+            copied.replace(kept)
         return
 
 

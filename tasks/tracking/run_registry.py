@@ -23,7 +23,8 @@ from slmsearch.config import PathsConfig, TrackingConfig
 from slmsearch.errors import ModelError
 from slmsearch.foreign import cause_of
 from tasks.owners import is_orphan, require_reachable
-from tasks.tracking.service import DELETED, DOCUMENTS, ENDED, FLOW_RUN_NAME, KEY, OWNER, SQLITE, STAGE, as_service, if_there, tracking_uri
+from tasks.tracking.local_store import SQLITE, make_store
+from tasks.tracking.service import DELETED, DOCUMENTS, ENDED, FLOW_RUN_NAME, KEY, OWNER, STAGE, as_service, if_there, tracking_uri
 
 PARENT = "mlflow.parentRunId"
 PAGE = 1000
@@ -83,7 +84,7 @@ def open_run_registry(paths: PathsConfig, tracking: TrackingConfig) -> "RunRegis
         ServiceError: it cannot be reached.
     """
     uri = tracking_uri(paths, tracking)
-    if uri.startswith("sqlite:///") and not Path(uri.removeprefix("sqlite:///")).is_file():
+    if uri.startswith(SQLITE) and not Path(uri.removeprefix(SQLITE)).is_file():
         return None
     return RunRegistry(uri)
 
@@ -93,13 +94,14 @@ class RunRegistry:
 
     @as_service
     def __init__(self, uri: str) -> None:
-        """Connect.
+        """Connect, and make a local store or bring it to this MLflow's schema (`make_store`).
 
         Raises:
-            ServiceError: the store cannot be reached or read.
+            ServiceError: the store cannot be reached or read, or is a newer MLflow's.
         """
         require_reachable(uri)
         mlflow.set_tracking_uri(uri)
+        make_store(uri)
         self.uri = uri
         self.client = MlflowClient(tracking_uri=uri)
 

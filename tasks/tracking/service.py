@@ -12,6 +12,7 @@ from typing import Any, ParamSpec, TypeVar
 from urllib.parse import unquote, urlsplit
 
 import mlflow
+from alembic.util import CommandError
 from mlflow.exceptions import MlflowException
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -50,7 +51,7 @@ def as_service(function: Callable[P, R]) -> Callable[P, R]:
         try:
             with _undisturbed():
                 return function(*args, **kwargs)
-        except (MlflowException, SQLAlchemyError, sqlite3.Error) as error:
+        except (MlflowException, SQLAlchemyError, CommandError, sqlite3.Error) as error:
             where = mlflow.get_tracking_uri()
             raise ServiceError(f"MLflow at {where}: {cause_of(error)}; check tracking.uri and paths.mlruns_dir") from error
 

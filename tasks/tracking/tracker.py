@@ -34,7 +34,6 @@ from slmsearch.errors import ServiceError
 from slmsearch.foreign import cause_of, encodable, one_line
 from tasks.owners import is_orphan, owner_tag
 from tasks.traces import EXPECTED, Assessment, Span
-from tasks.tracking.local_store import make_store
 from tasks.tracking.run_registry import PARENT, RunRegistry, name_run
 from tasks.tracking.service import ADAPTER_HASH, CHAMPION, DOCUMENTS, ENDED, KEY, OWNER, PREFIX, STAGE, as_service, if_there, tracking_uri
 
@@ -73,7 +72,6 @@ class Tracker(RunRegistry):
             ServiceError: the store cannot be reached or read.
         """
         mlruns_dir.mkdir(parents=True, exist_ok=True)
-        make_store(uri)
         super().__init__(uri)
         self.home = mlruns_dir
         self.lock = FileLock(mlruns_dir / "promotion.lock")

@@ -3,6 +3,7 @@ in tests/slmsearch/extensions/sandbox/test_docker.py."""
 
 import configparser
 import re
+import tomllib
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from flows.ops.worker import DRAIN_SECONDS
-from tests.deployments.reading import DEPLOYMENTS, compose
+from tests.deployments.reading import DEPLOYMENTS, ROOT, compose
 
 SERVICES: dict[str, dict[str, Any]] = compose()["services"]
 ONCE = {name for name, found in SERVICES.items() if found["restart"] == "no"}
@@ -45,6 +46,15 @@ def test_dockerfiles_start_from_pinned_images_and_install_pinned_packages() -> N
     assert installs and all("--constraint constraints.txt" in line for line in installs)
     assert text.count("USER 10001:10001") == 2
     assert "deployments/secrets" in (DEPLOYMENTS / "Dockerfile.services.dockerignore").read_text().splitlines()
+
+
+def test_the_worker_s_image_has_the_packages_and_modules_of_the_wheel() -> None:
+    text = (DEPLOYMENTS / "Dockerfile.services").read_text()
+    wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]["only-include"]
+    code = {name for name in wheel if not name.startswith("data/")}
+    assert {line.split()[1] for line in text.splitlines() if line.startswith("COPY")} >= code
+    let_in = {line[1:] for line in (DEPLOYMENTS / "Dockerfile.services.dockerignore").read_text().splitlines() if line.startswith("!")}
+    assert let_in >= code
 
 
 @each

@@ -3,6 +3,7 @@
 import io
 import logging
 import os
+import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 import flows.runtime.process_environment
 from flows.runtime.process_environment import prepare_process_environment
 from slmsearch.config import RunConfig
+from slmsearch.errors import ConfigError
 
 
 def test_prefect_can_make_its_home_in_a_data_directory_that_is_not_there_yet(tmp_path: Path) -> None:
@@ -22,6 +24,23 @@ def test_prefect_can_make_its_home_in_a_data_directory_that_is_not_there_yet(tmp
         prepare_process_environment(config, {})
         assert Path(os.environ["PREFECT_HOME"]) == tmp_path / "a" / "data" / "prefect"
     assert (tmp_path / "a" / "data").is_dir()
+
+
+@pytest.mark.parametrize("name", ["what?", "my%20project", "caf%C3%A9"])
+@pytest.mark.parametrize("setting", ["data_dir", "mlruns_dir"])
+def test_a_folder_that_no_address_of_a_store_can_name_is_refused(tmp_path: Path, name: str, setting: str) -> None:
+    """With `?` the run broke and wrote a store beside the folder; with `%20` its artifacts went to a folder of another name."""
+    config = RunConfig(paths={setting: str(tmp_path / name / setting)})  # type: ignore[arg-type]
+    with patch.dict(os.environ):
+        del os.environ["PREFECT_HOME"]
+        with pytest.raises(ConfigError, match=f"{re.escape(name)}.*rename the folder, or set paths.{setting}"):
+            prepare_process_environment(config, {})
+    assert not list(tmp_path.iterdir())
+
+
+def test_other_folders_with_signs_are_taken(tmp_path: Path) -> None:
+    paths = {"data_dir": str(tmp_path / "100% #1 & more"), "mlruns_dir": str(tmp_path / "a+b=c")}
+    prepare_process_environment(RunConfig(paths=paths), {})  # type: ignore[arg-type]
 
 
 def test_what_the_user_has_set_stands(tmp_path: Path) -> None:

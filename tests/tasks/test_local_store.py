@@ -18,15 +18,19 @@ from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 from slmsearch.config import PathsConfig, TrackingConfig
 from slmsearch.errors import ServiceError
 from tasks.tracking import local_store
+from tasks.tracking.run_registry import RunRegistry, open_run_registry
 from tasks.tracking.tracker import Tracker
 from tests.root import ROOT
 
 WAIT_SECONDS = 300.0
+BACK = "-4"
+"""Four revisions, of which some add a table: where one is missing, MLflow itself migrates a store that it opens, in its file."""
 OPENING = """
 import sys
-from pathlib import Path
-from tasks.tracking.tracker import Tracker
-Tracker(sys.argv[1], "slmsearch", Path(sys.argv[2]))
+from slmsearch.config import PathsConfig, TrackingConfig
+from tasks.tracking import tracker, run_registry
+opener = tracker.open_tracker if sys.argv[2] == "writer" else run_registry.open_run_registry
+opener(PathsConfig(mlruns_dir=sys.argv[1]), TrackingConfig())
 """
 HELD = """
 import sys, time
@@ -51,9 +55,19 @@ class Store:
 
     def open(self) -> Tracker:
         """Open it as a new process would: MLflow keeps the connections of a file that is no longer there."""
+        self._forget()
+        return Tracker(self.uri, TrackingConfig().experiment, self.home)
+
+    def read(self) -> RunRegistry:
+        """Open it as what only reads does: lineage, housekeeping, and every run before its flow begins."""
+        self._forget()
+        found = open_run_registry(PathsConfig(mlruns_dir=str(self.home)), TrackingConfig())
+        assert found is not None
+        return found
+
+    def _forget(self) -> None:
         for engine in SqlAlchemyStore._engine_map.values():
             engine.dispose()
-        return Tracker(self.uri, TrackingConfig().experiment, self.home)
 
     @property
     def runs(self) -> list[str]:
@@ -86,14 +100,26 @@ def store(tmp_path: Path, empty_stores: Path) -> Store:
     settings = _get_alembic_config(found.uri)
     with engine.begin() as connection:
         settings.attributes["connection"] = connection
-        command.downgrade(settings, "-1")
+        command.downgrade(settings, BACK)
     engine.dispose()
     assert found.revision not in ("", local_store._scripts().get_current_head())
     return found
 
 
-def test_an_older_store_is_migrated_and_kept(store: Store) -> None:
+@pytest.fixture(params=["hard links", "no hard links"])
+def links(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    if request.param == "no hard links":
+        monkeypatch.setattr(Path, "hardlink_to", refuse)
+
+
+@pytest.mark.usefixtures("links")
+@pytest.mark.parametrize("opener", [Store.open, Store.read])
+def test_an_older_store_is_migrated_and_kept(store: Store, opener: Callable[[Store], RunRegistry]) -> None:
     before, revision = store.path.read_bytes(), store.revision
+    opener(store)
     assert store.runs == ["0.1"]
     assert store.revision == local_store._scripts().get_current_head()
     (kept,) = store.kept
@@ -116,7 +142,8 @@ def test_one_that_was_taken_back_is_migrated_again_and_nothing_kept_is_lost(stor
 
 
 def test_three_openers_at_once_migrate_it_once(store: Store) -> None:
-    openers = [subprocess.Popen([sys.executable, "-c", OPENING, store.uri, store.home], cwd=ROOT) for _ in range(3)]
+    kinds = ("reader", "writer", "reader")
+    openers = [subprocess.Popen([sys.executable, "-c", OPENING, store.home, kind], cwd=ROOT) for kind in kinds]
     assert [opener.wait(WAIT_SECONDS) for opener in openers] == [0, 0, 0]
     assert store.runs == ["0.1"] and len(store.kept) == 1 and not store.leftovers()
 
@@ -145,14 +172,15 @@ def test_nobody_writes_to_it_meanwhile(store: Store, monkeypatch: pytest.MonkeyP
     assert store.runs == ["0.1"]
 
 
+@pytest.mark.parametrize("opener", [Store.open, Store.read])
 @pytest.mark.parametrize("migrated", [True, False])
-def test_a_store_of_a_newer_mlflow_is_refused_in_one_line(store: Store, migrated: bool) -> None:
+def test_a_store_of_a_newer_mlflow_is_refused_in_one_line(store: Store, migrated: bool, opener: Callable[[Store], RunRegistry]) -> None:
     if migrated:
         store.open()
     with closing(sqlite3.connect(store.path)) as newer, newer:
         newer.execute("UPDATE alembic_version SET version_num = 'fedcba987654'")
     with pytest.raises(ServiceError) as refused:
-        store.open()
+        opener(store)
     told = str(refused.value)
     assert "migrated by a newer MLflow (to fedcba987654), and this is" in told and "\n" not in told
     assert told.endswith(f"mv {store.kept[0]} {store.path}" if migrated else "install that MLflow again")
@@ -163,8 +191,9 @@ def test_a_store_of_a_newer_mlflow_is_refused_in_one_line(store: Store, migrated
 
 def test_a_file_that_is_no_database_is_refused_and_stays(tmp_path: Path) -> None:
     (tmp_path / "mlflow.db").write_bytes(b"minutes of a meeting" * 100)
-    with pytest.raises(ServiceError, match=r"not a database; check tracking\.uri"):
-        Store(tmp_path).open()
+    for opener in (Store.open, Store.read):
+        with pytest.raises(ServiceError, match=rf"MLflow at sqlite:///{tmp_path}/mlflow\.db: .*not a database; check tracking\.uri"):
+            opener(Store(tmp_path))
     assert (tmp_path / "mlflow.db").read_bytes().startswith(b"minutes")
 
 
