@@ -23,7 +23,7 @@ from slmsearch.errors import ServiceError, SlmSearchError
 from slmsearch.serving.api.caller import NOBODY, Caller
 from slmsearch.serving.api.feedback import Feedback, FeedbackLog
 from slmsearch.serving.api.playing import Answer
-from tasks.traces import CORRECT, EXPECTED, Assessment, Span, served_span
+from tasks.traces import CORRECT, EXPECTED, WITHIN, Assessment, Span, served_span
 from tasks.tracking import Tracker
 
 MAX_WAITING = 100
@@ -179,7 +179,8 @@ class TracedFeedback:
             assessments.append(Assessment(EXPECTED, given.correct_answer, PEOPLE, "HUMAN", given.id, given.created))
         if self._open_store().assess(name, assessments):
             return
-        span = Span("episode", "AGENT", {"question": given.question}, {"answer": given.answer or ""}, 0.0, 0.0)
+        asked = {"question": given.question} | ({WITHIN: given.within} if given.within else {})
+        span = Span("episode", "AGENT", asked, given.answer or "", 0.0, 0.0)
         with self._lock:
             span, tags = self._latest.get(name, (span, {"source": "service", "question_id": name}))
         self._open_store().record_trace(replace(span, assessments=tuple(assessments)), tags)

@@ -11,10 +11,12 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Literal
 
+from slmsearch.corpus.questions import Question
 from slmsearch.environments.searcher.tools import READ, SEARCH
 from slmsearch.episodes.episode import Episode, ToolResult, Turn
 from slmsearch.episodes.rows import EpisodeRow
 from slmsearch.foreign import encodable
+from slmsearch.judge.llm import judge_by_rule
 from slmsearch.serving.api.caller import NOBODY, Caller
 
 MAX_SPAN_CHARS = 4000
@@ -72,7 +74,7 @@ def episode_span(episode: Episode, row: EpisodeRow, judge: str = "") -> Span:
     Args:
         episode: of the row.
         row: with its verdict.
-        judge: name of the model that judged; empty if the verdict is that of typed match.
+        judge: name of the model that was asked where no rule decides; empty if the verdicts are those of typed match.
     """
     graded = {"reward": row.reward, "reward_parts": row.reward_parts, "stop_reason": row.stop_reason}
     return _root_span(episode, row.question, graded, _assess(row, judge))
@@ -82,7 +84,9 @@ def _assess(row: EpisodeRow, judge: str) -> tuple[Assessment, ...]:
     expected = Assessment(EXPECTED, _cap(row.gold), "questions")
     if row.failed:
         return (expected,)
-    correct = Assessment(CORRECT, bool(row.correct), _cap(judge) or "typed match", "LLM_JUDGE" if judge else "CODE")
+    asked = Question(row.question_id, row.question, row.gold)
+    judged = judge and not row.typed_match and judge_by_rule(asked, row.answer) is None
+    correct = Assessment(CORRECT, bool(row.correct), _cap(judge) if judged else "typed match", "LLM_JUDGE" if judged else "CODE")
     return expected, correct, Assessment("exact_match", bool(row.exact_match), "exact match"), Assessment("f1", row.f1, "token F1")
 
 
@@ -172,7 +176,9 @@ def _documents(turn: Turn) -> list[dict[str, object]] | None:
     if call.name != SEARCH:
         return None
     texts = _split(result)
-    return [_document(page, texts.get(page, ""), {"rank": rank}) for rank, page in enumerate(result.page_ids, start=1)]
+    scores = [{"score": score} for score in result.scores] or [{} for _ in result.page_ids]
+    found = zip(result.page_ids, scores, strict=True)
+    return [_document(page, texts.get(page, ""), {"rank": rank, **score}) for rank, (page, score) in enumerate(found, start=1)]
 
 
 def _split(result: ToolResult) -> dict[str, str]:

@@ -115,6 +115,7 @@ class Session:
         """Override settings with a command's own options; None leaves a setting alone; names have `__` for the dot."""
         given = {name: value for name, value in settings.items() if value is not None}
         self._overrides += [f"--{name.replace('__', '.')}={value}" for name, value in given.items()]
+        self.__dict__.pop("config", None)  # was read for a decision
 
     def begin_with(self, preset: str) -> None:
         """Put a preset before all other settings files."""

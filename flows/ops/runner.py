@@ -38,6 +38,8 @@ PARTS = {"evaluate-shard": "flows.evaluate_shard:evaluate_shard"}
 """Deployed flows that other flows start."""
 LEARNING = ("train", "forecast", "train-and-eval", "train-planner", "learn")
 """Names of flows that need the configured model."""
+PROMOTING = ("train-and-eval", "train-planner", "learn")
+"""Names of flows that may promote a version."""
 POLL_SECONDS = 1.0
 
 
@@ -51,7 +53,7 @@ def run_flow(name: str, config: RunConfig, say: Say, here: bool = False) -> Mapp
     with prefect_api(config.paths) as api, ExitStack() as ends:
         if api.kind == "up" and not here:
             return cast("Mapping[str, Any]", _submit_flow(name, submitted(config), say))
-        if config.tracking.approval_s and api.kind == "own":
+        if config.tracking.approval_s and api.kind == "own" and name in PROMOTING:
             raise ServiceError("nobody can be asked to approve: this run's Prefect server has no pages; start `slmsearch up` beside it")
         from flows.reconcile import reconcile_here
 

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 SERVER = "flows.ops.prefect_server"
 """Module of Prefect's server, closed to other users and other sites."""
+UI_ENABLED = "PREFECT_SERVER_UI_ENABLED"
+"""Prefect's variable that says whether a server has pages."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,17 @@ def find_up(paths: PathsConfig) -> UpRecord | None:
     except (OSError, ValueError, TypeError):
         return None
     return record if answers(f"{record.api}/health") else None
+
+
+def find_pages(paths: PathsConfig) -> str | None:
+    """Return the address of the pages of the Prefect server in use; None for a server of the run's own, which has none."""
+    environment, up = read_environment(), find_up(paths)
+    url = environment.get("PREFECT_API_URL")
+    if up and url in (None, "", up.api):
+        return up.ui
+    if not url or os.environ.get(UI_ENABLED) == "False":
+        return None
+    return environment.get("PREFECT_UI_URL") or url.rstrip("/").removesuffix("/api")
 
 
 def password_path(paths: PathsConfig) -> Path:
@@ -134,7 +147,7 @@ def start_prefect_server(paths: PathsConfig, port: int, password: str, with_ui: 
         "PREFECT_SERVER_API_AUTH_STRING": password,
         "PREFECT_SERVER_API_CORS_ALLOWED_ORIGINS": f"http://{HOST}:{port}",  # the default lets every page read
         "PREFECT_SERVER_UI_API_URL": "/api",
-        "PREFECT_SERVER_UI_ENABLED": str(with_ui),
+        UI_ENABLED: str(with_ui),
     }
     log = prefect_home(paths) / "logs" / ("server.log" if with_ui else "own-server.log")
     return start_service("the Prefect server", [SERVER, str(port)], log, environment)
@@ -188,16 +201,18 @@ def prefect_api(paths: PathsConfig) -> Iterator[Api]:
 @contextmanager
 def _own_server(paths: PathsConfig) -> Iterator[Api]:
     port, password = free_port(), make_password()
-    before = os.environ.get("PREFECT_API_AUTH_STRING")
+    names = ("PREFECT_API_URL", "PREFECT_API_AUTH_STRING", UI_ENABLED)
+    before = {name: os.environ[name] for name in names[1:] if name in os.environ}
     with reserve_port(port, "PREFECT_API_URL"):
         server = start_prefect_server(paths, port, password, with_ui=False)
         api = Api(f"http://{HOST}:{port}/api", "own", password)
         use_api(api.url, password)
+        os.environ[UI_ENABLED] = "False"  # what this process and its children know of the server
         try:
             wait_until_ready(server, f"{api.url}/health")
             yield api
         finally:
-            del os.environ["PREFECT_API_URL"], os.environ["PREFECT_API_AUTH_STRING"]
-            if before is not None:
-                os.environ["PREFECT_API_AUTH_STRING"] = before
+            for name in names:
+                del os.environ[name]
+            os.environ.update(before)
             server.stop()

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from flows.runtime.api import UpRecord, find_up
+from flows.runtime.api import UpRecord, find_pages, find_up
 from slmsearch.config import PathsConfig, TrackingConfig
 from slmsearch.foreign import without_credentials
 
@@ -21,8 +21,9 @@ def where_to_look(paths: PathsConfig, tracking: TrackingConfig, result: Mapping[
     if up is None and not _served_store(tracking):
         store = without_credentials(tracking.uri or "") or f"sqlite:///{paths.mlruns_dir}/mlflow.db"
         lines.append(f"         served by `slmsearch up`, or: mlflow server --backend-store-uri {store} --port 5000")
-    lines.append(f"Prefect  {up.ui if up else 'http://127.0.0.1:4200'}/runs/flow-run/{result['flow_run_id']}")
-    if up is None:
+    pages = find_pages(paths)
+    lines.append(f"Prefect  {pages or 'http://127.0.0.1:4200'}/runs/flow-run/{result['flow_run_id']}")
+    if pages is None:
         lines.append("         served by `slmsearch up`")
     if page := result.get("report", {}).get("page"):
         lines.append(f"Report   {short_path(Path(page))}")

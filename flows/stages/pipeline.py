@@ -14,7 +14,7 @@ from prefect.client.orchestration import get_client
 from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 
-from flows.runtime.api import find_up
+from flows.runtime.api import find_pages, find_up
 from flows.runtime.links import mlflow_run_url
 from flows.runtime.settings import loggable, recordable
 from flows.runtime.worker_secrets import settle
@@ -91,8 +91,8 @@ class Pipeline:
         """
         place = f"#/experiments/{self.tracker.experiment_id}/runs/{self.run_id}/artifacts"
         links = [f"[{name}]({place}/{path})" for name, path in files.items()]
-        if flow_run.id and (up := find_up(self.config.paths)):  # a server of the run's own has no pages
-            links.append(f"[flow run {flow_run.name}]({up.ui}/runs/flow-run/{flow_run.id})")
+        if flow_run.id and (pages := find_pages(self.config.paths)):
+            links.append(f"[flow run {flow_run.name}]({pages}/runs/flow-run/{flow_run.id})")
         self.tracker.describe_run(self.run_id, "\n\n".join(part for part in (told, ", ".join(links), details) if part))
 
     def finish(self) -> None:

@@ -28,6 +28,7 @@ from tasks.evaluate import Compared, Evaluated, compare_task, evaluate_task, que
 from tasks.promotion import register_task
 from tasks.record import findings_table, record_evaluation_task, record_report
 from tasks.runs import TRUST_FILE
+from tasks.tracking import record_questions
 from tasks.train import Control, Trained, lay_out_task, train_control_task, train_start_task, train_task
 
 NOT_IN_NAMES = re.compile(r"[^\w.:-]+")
@@ -116,7 +117,8 @@ def _playing(run: Pipeline, view: str, samples: int = 1) -> Pipeline:
 def evaluate_once(run: Pipeline, data: Data, spec: PolicySpec, stage: str) -> Evaluated:
     """Evaluate a policy as the settings say, or look its evaluation up; `evaluate_policy` adds twins and sampled episodes."""
     config, stage = run.config, NOT_IN_NAMES.sub("-", stage)
-    key = eval_key(questions_of(data.digest, config.paths, config.evaluate), data.index_key, spec, config, data.digest)
+    questions = questions_of(data.digest, config.paths, config.evaluate)
+    key = eval_key(questions, data.index_key, spec, config, data.digest)
     computes_here = spec.policy is not None and not spec.policy.base_url
     with run.stage(stage, key) as run_id, ExitStack() as held:
         plain = config.evaluate.views == ("whole",) and config.evaluate.samples == 1
@@ -128,6 +130,7 @@ def evaluate_once(run: Pipeline, data: Data, spec: PolicySpec, stage: str) -> Ev
         play = play.with_options(**retried(touches_network(config) or bool(spec.policy and spec.policy.base_url)))
         result = play(key, config.paths.data_dir, code_digest(*PLAY_CODE), spec, data, config)
         run.record_input(run_id, data.digest, "evaluation")
+        record_questions(run.tracker, run_id, config.evaluate.split, questions)
         if spec.policy is not None:
             record_prompt(run, run_id)
         record_evaluation_task(run_id, spec.name, key, config)

@@ -57,6 +57,8 @@ class ToolResult:
     """Pages shown (search) or opened (view, read), best first."""
     section_ids: tuple[str, ...] = ()
     """Sections listed (view) or read (read)."""
+    scores: tuple[float, ...] = ()
+    """Scores of the pages that a search shows, as `Hit.score`."""
     made: "tuple[CallMade, ...]" = ()
     """Calls of a program, in order; the texts of their results stay in the sandbox."""
     tokens: int = 0

@@ -1,14 +1,21 @@
-"""Questions of traces as a data set: what people called wrong is there to be reviewed, completed, and asked again."""
+"""Questions as data sets: those of an evaluation, and those whose answers people called wrong, to be reviewed and asked again."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mlflow.entities import DatasetRecordSourceType, Expectation, Feedback
+from mlflow.data.evaluation_dataset_source import EvaluationDatasetSource
+from mlflow.entities import Dataset, DatasetInput, DatasetRecordSourceType, Expectation, Feedback, InputTag
 
+from slmsearch.corpus.questions import Question
+from slmsearch.keys import content_key
 from tasks.traces import CORRECT, EXPECTED, WITHIN
 from tasks.tracking.service import as_service
 from tasks.tracking.tracker import Tracker
+
+RECORDS_AT_ONCE = 1000
+"""Records that one request to a server may hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,26 +32,68 @@ class WrongQuestion:
 def find_wrong(tracker: Tracker) -> list[WrongQuestion]:
     """Return the questions of the service whose last verdict by a person is "wrong", the oldest first, each once.
 
+    A question that was asked several times has the last verdict of all of its traces, and the last right answer that was given.
+
     Raises:
         ServiceError: the store cannot be read.
     """
-    traces = tracker.find_traces(tracker.experiment_id, "tags.source = 'service'")
-    found = (_read(tracker, info) for info in sorted(traces, key=lambda info: info.request_time))
-    return [*{one.question: one for one in found if one is not None}.values()]
+    said: dict[str, list[tuple[int, str, Any]]] = {}
+    for info in sorted(tracker.find_traces(tracker.experiment_id, "tags.source = 'service'"), key=lambda info: info.request_time):
+        people = [one for one in info.assessments if isinstance(one, Feedback | Expectation) and one.source.source_type == "HUMAN"]
+        if people and (question := _read_question(tracker, info.trace_id)):
+            said.setdefault(question, []).extend((one.create_time_ms or 0, info.trace_id, one) for one in people)
+    found = (_find_last(question, sorted(given, key=lambda one: one[0])) for question, given in said.items())
+    return [one for one in found if one is not None]
 
 
-def _read(tracker: Tracker, info: Any) -> WrongQuestion | None:
-    """Return the question of a trace that was answered wrongly, and the right answer if it is a text."""
-    said = [one for one in info.assessments if isinstance(one, Feedback | Expectation) and one.source.source_type == "HUMAN"]
-    last = {one.name: one.value for one in sorted(said, key=lambda one: one.create_time_ms or 0)}
-    if last.get(CORRECT) is not False:
+def _read_question(tracker: Tracker, trace_id: str) -> str | None:
+    """Return the question of a trace; None if it was about some pages alone, of which another answer may be right."""
+    roots = [span.inputs for span in tracker.client.get_trace(trace_id).data.spans if span.parent_id is None]
+    asked = (roots[0] or {}) if roots else {}
+    question = asked.get("question")
+    return question if isinstance(question, str) and WITHIN not in asked else None
+
+
+def _find_last(question: str, said: Sequence[tuple[int, str, Any]]) -> WrongQuestion | None:
+    """Return a question if the last verdict on it is "wrong", with the trace of that verdict.
+
+    Args:
+        question: its text.
+        said: time, trace and assessment of all that people said of it, the oldest first.
+    """
+    verdicts = [(trace_id, one.value) for _, trace_id, one in said if one.name == CORRECT]
+    if not verdicts or verdicts[-1][1] is not False:
         return None
-    roots = [span.inputs for span in tracker.client.get_trace(info.trace_id).data.spans if span.parent_id is None]
-    question, answer = (roots[0] or {}).get("question") if roots else None, last.get(EXPECTED)
-    known = answer.strip() if isinstance(answer, str) and answer.strip() else None
-    if roots and WITHIN in (roots[0] or {}):
-        return None  # of other pages another answer may be right
-    return WrongQuestion(info.trace_id, question, known) if isinstance(question, str) else None
+    answers = [one.value.strip() for _, _, one in said if one.name == EXPECTED and isinstance(one.value, str) and one.value.strip()]
+    return WrongQuestion(verdicts[-1][0], question, answers[-1] if answers else None)
+
+
+@as_service
+def record_questions(tracker: Tracker, run_id: str, split: str, questions: Sequence[Question]) -> str:
+    """Name the questions of an evaluation as an input of its run: an evaluation data set of the experiment, made once; return its name.
+
+    The name and the digest are those of the questions and their answers; MLflow's own digest changes with the time of writing.
+
+    Raises:
+        ServiceError: the store cannot be written to.
+    """
+    records: dict[str, dict[str, Any]] = {
+        one.question: {"inputs": {"question": one.question}, "expectations": {EXPECTED: one.answer, "aliases": [*one.aliases]}}
+        for one in questions
+    }
+    digest = content_key(questions=[*records.values()])
+    name = f"{split}-{digest[:12]}"
+    with tracker.lock:
+        found = tracker.client.search_datasets([tracker.experiment_id], f"name = '{name}'", max_results=1)
+        dataset = found[0] if found else tracker.client.create_dataset(name, [tracker.experiment_id])
+        if json.loads(dataset.profile or "{}").get("num_records", 0) < len(records):  # new, or a killed process made it
+            rows = [*records.values()]
+            for start in range(0, len(rows), RECORDS_AT_ONCE):
+                dataset.merge_records(rows[start : start + RECORDS_AT_ONCE])
+    source, profile = EvaluationDatasetSource(dataset.dataset_id), json.dumps({"num_records": len(records)})
+    entity = Dataset(name, digest, EvaluationDatasetSource._get_source_type(), json.dumps(source.to_dict()), profile=profile)
+    tracker.client.log_inputs(run_id, datasets=[DatasetInput(entity, [InputTag("mlflow.data.context", "evaluation")])])
+    return name
 
 
 @as_service
@@ -73,3 +122,14 @@ def keep_questions(tracker: Tracker, name: str, questions: Sequence[WrongQuestio
             ]
         )
     return str(dataset.dataset_id)
+
+
+@as_service
+def hash_questions(tracker: Tracker, dataset_id: str) -> str:
+    """Hash the questions and right answers of a data set; MLflow's own digest changes with the time of writing.
+
+    Raises:
+        ServiceError: the store cannot be read.
+    """
+    records = tracker.client.get_dataset(dataset_id).records
+    return content_key(questions=sorted(json.dumps([one.inputs, one.expectations], sort_keys=True) for one in records))

@@ -57,7 +57,9 @@ def _load_pyfunc(path: str) -> "SearcherModel":
 
 
 class SearcherModel:
-    """A searcher in this process; one at a time."""
+    """A searcher in this process; several may be loaded, of which one plays at a time."""
+
+    _lock = threading.Lock()
 
     def __init__(self, folder: Path) -> None:
         """Load base, adapter, pages and index.
@@ -66,12 +68,15 @@ class SearcherModel:
             SlmSearchError: one of them is missing or does not fit.
         """
         keys = Model.load(str(folder / MLMODEL)).metadata or {}
-        config = RunConfig(**yaml.safe_load((folder / SETTINGS).read_text(encoding="utf-8")))
+        settings = yaml.safe_load((folder / SETTINGS).read_text(encoding="utf-8"))
         if data_dir := os.environ.get(DATA_DIR):
-            config = config.changed({"paths.data_dir": data_dir})
+            settings = _moved(settings, Path(settings["paths"]["data_dir"]), Path(data_dir).absolute())
+        config = RunConfig(**settings)
         spec = PolicySpec(TRAINED, trained_policy(config.policy, str(folder)))
-        self._batch, self._lock = config.evaluate.batch_size, threading.Lock()
-        playing.load(ServedPolicy(folder.name, spec, config, keys[DIGEST], keys[INDEX]))
+        self._batch = config.evaluate.batch_size
+        with self._lock:
+            playing.load(ServedPolicy(folder.name, spec, config, keys[DIGEST], keys[INDEX]))
+            self._policy = playing.take_loaded()
 
     def predict(self, model_input: pd.DataFrame, params: Mapping[str, Any] | None = None) -> pd.DataFrame:
         """Answer the questions of the column `question`, a row each; `answer` is null where there is none."""
@@ -80,10 +85,21 @@ class SearcherModel:
         asked = {str(number): str(text) for number, text in enumerate(model_input[QUESTION])}
         names = [*asked]
         with self._lock:
+            playing.play_with(self._policy)
             for start in range(0, len(names), self._batch):
                 batch = {name: playing.ClientQuestion(asked[name]) for name in names[start : start + self._batch]}
                 playing.play(batch, (), on_turn=lambda name, step: None, on_end=answers.__setitem__)
         return pd.DataFrame([_row(answers[name]) for name in names], columns=[*COLUMNS])
+
+
+def _moved(value: Any, before: Path, now: Path) -> Any:
+    """Replace the data directory at the beginning of all paths in settings, such as that of a base that was trained in it."""
+    if isinstance(value, dict):
+        return {name: _moved(one, before, now) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_moved(one, before, now) for one in value]
+    inside = isinstance(value, str) and Path(value).is_relative_to(before)
+    return str(now / Path(value).relative_to(before)) if inside else value
 
 
 def _row(answer: Answer) -> dict[str, str | None]:

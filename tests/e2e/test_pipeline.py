@@ -90,6 +90,8 @@ def test_a_killed_run_is_gone_on_with_and_a_repeated_one_is_looked_up(
     steps = [[point.step for point in client.get_metric_history(run_id, "reward/mean")] for run_id in trained]
     assert steps == [[1, 2, 3, 4, 5, 6]] * 2, "no point is missing and none is there twice"
     check_that_mlflow_serves_it(isolated_environment, environment, second, tmp_path / "serve.log")
+    check_that_mlflow_scores_it(isolated_environment, environment, second)
+    check_two_models_in_a_process(isolated_environment, environment, second, tmp_path)
 
 
 def check_that_mlflow_serves_it(home: Path, environment: dict[str, str], summary: dict[str, Any], log: Path) -> None:
@@ -97,7 +99,7 @@ def check_that_mlflow_serves_it(home: Path, environment: dict[str, str], summary
     rows = load_evaluation(home / "data" / "evals", summary["lineage"]["eval_key_after"]).rows
     port = free_port()
     command = [sys.executable, "-m", "mlflow", "models", "serve", "-m", "models:/slmsearch-searcher/1", "--port", str(port)]
-    place = {"MLFLOW_TRACKING_URI": f"sqlite:///{home}/mlruns/mlflow.db", "PYTHONPATH": str(ROOT)}
+    place = place_of(home)
     place["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"  # MLflow looks there for uvicorn
     with log.open("wb") as file:
         server = subprocess.Popen(
@@ -114,3 +116,57 @@ def check_that_mlflow_serves_it(home: Path, environment: dict[str, str], summary
         server.wait()
     assert [(one["answer"], one["stop_reason"]) for one in told] == [(row.answer, row.stop_reason) for row in rows]
     assert all({"section_id", "page_id"} <= source.keys() for one in told for source in json.loads(one["sources"]))
+
+
+def check_that_mlflow_scores_it(home: Path, environment: dict[str, str], summary: dict[str, Any]) -> None:
+    """The example, on the data set that the evaluation left, finds the exact match of the product's own table."""
+    from mlflow import MlflowClient
+
+    client = MlflowClient(place_of(home)["MLFLOW_TRACKING_URI"])
+    runs = client.search_runs(["1"], f"tags.`slmsearch.eval_key` = '{summary['lineage']['eval_key_after']}'")
+    (name,) = {one.dataset.name for run in runs for one in run.inputs.dataset_inputs if one.dataset.name != "corpus"}
+    command = [sys.executable, str(ROOT / "examples" / "score_in_mlflow.py"), "models:/slmsearch-searcher/1", name]
+    done = subprocess.run(command, cwd=home, env={**environment, **place_of(home)}, capture_output=True, text=True, timeout=WAIT_SECONDS)
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout.splitlines()[-1]) == pytest.approx(summary["after"]["answer/exact_match"])
+
+
+TWO = """
+import sys
+import mlflow, pandas as pd, yaml
+from pathlib import Path
+
+first, second = map(Path, sys.argv[1:3])
+settings = yaml.safe_load((second / "settings.yaml").read_text())
+settings["searcher"]["max_turns"] = 1
+(second / "settings.yaml").write_text(yaml.safe_dump(settings))
+asked = pd.DataFrame({"question": sys.argv[3:]})
+models = [mlflow.pyfunc.load_model(str(folder)) for folder in (first, second)]
+for model in (models[0], models[1], models[0]):
+    print(*model.predict(asked)["stop_reason"])
+"""
+
+
+def check_two_models_in_a_process(home: Path, environment: dict[str, str], summary: dict[str, Any], folder: Path) -> None:
+    """Each answers as itself, also where the data directory has been moved."""
+    from mlflow import MlflowClient
+
+    rows = load_evaluation(home / "data" / "evals", summary["lineage"]["eval_key_after"]).rows
+    client = MlflowClient(place_of(home)["MLFLOW_TRACKING_URI"])
+    run_id = client.get_model_version("slmsearch-searcher", "1").run_id
+    folders = [folder / "first", folder / "second"]
+    for place in folders:
+        place.mkdir()
+        client.download_artifacts(run_id, "adapter", str(place))
+    (home / "data").rename(home / "moved")
+    known = {**environment, **place_of(home), "SLMSEARCH_PATHS__DATA_DIR": str(home / "moved")}
+    command = [sys.executable, "-c", TWO, *(str(place / "adapter") for place in folders), *(row.question for row in rows)]
+    done = subprocess.run(command, cwd=home, env=known, capture_output=True, text=True, timeout=WAIT_SECONDS)
+    assert done.returncode == 0, done.stderr
+    first, second, again = done.stdout.splitlines()[-3:]
+    assert first == again == " ".join(row.stop_reason for row in rows) and second != first
+
+
+def place_of(home: Path) -> dict[str, str]:
+    """Variables that name the store to MLflow, and the code."""
+    return {"MLFLOW_TRACKING_URI": f"sqlite:///{home}/mlruns/mlflow.db", "PYTHONPATH": str(ROOT)}

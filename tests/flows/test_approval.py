@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -21,8 +22,10 @@ from prefect.input.run_input import Keyset
 from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
 from prefect.states import Cancelled
 
+from flows.cli.session import Session
+from flows.ops import runner
 from flows.ops.runner import run_flow
-from flows.runtime.api import start_prefect_server
+from flows.runtime.api import Api, start_prefect_server
 from flows.runtime.servers import wait_until_ready
 from flows.stages import approval
 from flows.stages.approval import ask_to_approve
@@ -35,7 +38,10 @@ from tasks.promotion import find_champion
 from tasks.tracking import OWNER, open_tracker
 from tests.e2e.stand import wait_for
 from tests.flows.fakes import make_config, replace_heavy_parts, shown_artifacts, write_corpus
+from tests.flows.test_commands import Invoke, invoke
 from tests.root import ROOT
+
+__all__ = ["invoke"]
 
 pytestmark = pytest.mark.timeout(600)
 WAIT_SECONDS = 60.0
@@ -127,6 +133,41 @@ def test_nobody_is_asked_unless_it_is_wanted(config: RunConfig, monkeypatch: pyt
 def test_a_time_without_an_answer_is_a_refusal(prefect_harness: None) -> None:
     state = asking(0.2, return_state=True)
     assert json.loads(state.result()) == {"approve": False, "reason": "nobody answered within 0 s"} and state.is_completed()
+
+
+def test_without_an_answer_the_version_is_held(config: RunConfig) -> None:
+    summary = train_and_eval(config.changed({"tracking.approval_s": 0.2}))
+    assert summary["decision"] == "hold" and str(summary["reason"]).endswith(" Not approved: nobody answered within 0 s")
+    assert find_champion(config.paths, config.tracking) is None
+
+
+@pytest.mark.parametrize(("given", "waits"), [([], 86_400.0), (["--config", "own.yaml"], 3600.0), (["--tracking.approval_s", "60"], 60.0)])
+def test_approve_waits_as_long_as_the_settings_say_or_a_day(
+    tmp_path: Path, invoke: Invoke, monkeypatch: pytest.MonkeyPatch, given: list[str], waits: float
+) -> None:
+    asked: list[float] = []
+
+    def run(session: Session, *_: object) -> dict[str, object]:
+        asked.append(session.config.tracking.approval_s)
+        raise ServiceError("enough")
+
+    monkeypatch.setattr(Session, "run", run)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.yaml").write_text("tracking:\n  approval_s: 3600\n")
+    assert invoke("run", "train-and-eval", "--approve", *given)[2] == "slmsearch: enough\n"
+    assert asked == [waits]
+
+
+def test_only_a_flow_that_promotes_needs_somebody_to_ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = Api("http://127.0.0.1:9/api", "own", "")
+    monkeypatch.setattr(runner, "prefect_api", lambda _: nullcontext(own))
+    monkeypatch.setattr(runner, "preflight", lambda *_: None)
+    monkeypatch.setattr("flows.reconcile.reconcile_here", lambda *_: pytest.fail("it goes on"))
+    config = RunConfig(tracking={"approval_s": 60})  # type: ignore[arg-type]
+    with pytest.raises(ServiceError, match="nobody can be asked"):
+        runner.run_flow("train-and-eval", config, lambda _: None)
+    with pytest.raises(pytest.fail.Exception, match="it goes on"):
+        runner.run_flow("validate", config, lambda _: None)
 
 
 def test_a_run_that_is_stopped_while_it_waits_says_so(prefect_harness: None) -> None:

@@ -65,7 +65,7 @@ def test_no_deployed_flow_loads_torch_before_it_runs() -> None:
     assert done.stdout.strip() == "set()"
 
 
-def test_where_to_look_names_commands_that_work_without_a_server(tmp_path: Path) -> None:
+def test_where_to_look_names_commands_that_work_without_a_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = RunConfig(paths=PathsConfig(data_dir=str(tmp_path), mlruns_dir=str(tmp_path / "mlruns")))
     told = where_to_look(config.paths, config.tracking, RESULT)
     assert "http://127.0.0.1:5000/#/experiments/1/runs/m" in told
@@ -74,6 +74,9 @@ def test_where_to_look_names_commands_that_work_without_a_server(tmp_path: Path)
     assert "latest.json" in told
     served = config.model_copy(update={"tracking": TrackingConfig(uri="https://mlflow.example/")})
     assert "https://mlflow.example/#/experiments/1/runs/m" in where_to_look(served.paths, served.tracking, RESULT)
+    monkeypatch.setenv("PREFECT_API_URL", "https://prefect.example/api")
+    told = where_to_look(served.paths, served.tracking, RESULT)
+    assert "Prefect  https://prefect.example/runs/flow-run/f" in told and "slmsearch up" not in told
 
 
 def test_only_a_pointer_of_ours_to_nowhere_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -206,13 +206,14 @@ def test_feedback_reaches_its_trace_when_the_store_is_up_again(ratings: Feedback
     say(ratings, 1, "wrong", "C")
     assert all(store.tries.acquire(timeout=20) for _ in range(4)), "it is tried again"
     store.state = "up"
-    ratings.append(Feedback("odd?", None, "wrong", completion="' or 1"))
+    ratings.append(Feedback("odd?", None, "wrong", completion="' or 1", within="folder: reports"))
     traces.close()
     odd = ratings.read().records[2].id
     assert store.said() == {NAMES[1]: [("correct", False), ("expected_response", "C")], odd: [("correct", False)]}
     roots = dict(store.recorded)
     assert roots[NAMES[1]].attributes["stop_reason"] == "answered", "the episode was at hand"
-    assert roots[odd].inputs == {"question": "odd?"} and roots[odd].assessments[0].created == ratings.read().records[2].created
+    assert roots[odd].inputs == {"question": "odd?", "within": "folder: reports"} and roots[odd].outputs == ""
+    assert roots[odd].assessments[0].created == ratings.read().records[2].created
 
     again = FeedbackStore("up")
     traces = start(again, ratings)

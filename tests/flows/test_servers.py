@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from flows.runtime import servers
-from flows.runtime.api import UpRecord, find_up, page_path, password_for, password_path, record_path, write_record
+from flows.runtime.api import UpRecord, find_pages, find_up, page_path, password_for, password_path, record_path, write_record
 from flows.runtime.servers import Supervised, start_service, wait_until_ready
 from slmsearch.config import PathsConfig, RunConfig
 from slmsearch.errors import ServiceError
@@ -88,6 +88,14 @@ def test_a_record_counts_while_its_process_lives_and_its_server_answers(tmp_path
     record = UpRecord(os.getpid(), f"http://127.0.0.1:{port}/api", "ui", "mlflow")
     write_record(config.paths, record, PASSWORD)
     assert find_up(config.paths) == record
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    assert find_pages(config.paths) == "ui"
+    monkeypatch.setenv("PREFECT_API_URL", "https://prefect.example/api/")
+    assert find_pages(config.paths) == "https://prefect.example", "that of the server in use"
+    monkeypatch.setenv("PREFECT_UI_URL", "https://pages.example")
+    assert find_pages(config.paths) == "https://pages.example"
+    monkeypatch.setenv("PREFECT_SERVER_UI_ENABLED", "False")
+    assert find_pages(config.paths) is None, "a server of the run's own"
     monkeypatch.setenv("PREFECT_API_AUTH_STRING", "team:word")
     assert password_for(config.paths, record.api) == PASSWORD
     assert password_for(config.paths, "http://elsewhere/api") == "team:word", "what lets one in here is sent nowhere else"

@@ -1,6 +1,7 @@
 import json
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -52,7 +53,9 @@ def test_a_turn_says_how_many_tokens_it_read_and_wrote() -> None:
 
 
 def test_what_was_searched_and_read_are_documents() -> None:
-    found = ToolResult("b:first: Brixa\nFounded in 1501,\na: note in a text.\n\na: Alba\nc: Cortona", True, ("b", "a", "c"), ("b:first",))
+    found = ToolResult(
+        "b:first: Brixa\nFounded in 1501,\na: note in a text.\n\na: Alba\nc: Cortona", True, ("b", "a", "c"), ("b:first",), (0.5, 0.25, 0.0)
+    )
     search, read = Turn("s", ToolCall("search_pages", "x"), None, found), Turn("r", ToolCall("read_section", "a"), None)
     read = replace(read, result=ToolResult("## History\nOld.", True, ("a",), ("a:history",)))
     none, view = replace(search, result=ToolResult("no pages found", True)), Turn("v", ToolCall("view_sections", "a"), None)
@@ -60,9 +63,9 @@ def test_what_was_searched_and_read_are_documents() -> None:
     tools = [tool for turn in episode_span(episode, row(episode)).children for tool in turn.children]
     assert [tool.kind for tool in tools] == ["RETRIEVER", "RETRIEVER", "RETRIEVER", "TOOL"]
     assert [(one["id"], one["metadata"]) for one in tools[0].outputs] == [
-        ("b", {"doc_uri": "b", "rank": 1}),
-        ("a", {"doc_uri": "a", "rank": 2}),
-        ("c", {"doc_uri": "c", "rank": 3}),
+        ("b", {"doc_uri": "b", "rank": 1, "score": 0.5}),
+        ("a", {"doc_uri": "a", "rank": 2, "score": 0.25}),
+        ("c", {"doc_uri": "c", "rank": 3, "score": 0.0}),
     ]
     assert [one["page_content"] for one in tools[0].outputs] == [
         "b:first: Brixa\nFounded in 1501,\na: note in a text.",
@@ -89,8 +92,23 @@ def test_gold_and_verdicts_are_assessments() -> None:
         ("exact_match", False, "exact match", "CODE"),
         ("f1", 0.0, "token F1", "CODE"),
     ]
-    judged = episode_span(episode, row(episode), "qwen2.5:7b").assessments[1]
-    assert (judged.source, judged.by) == ("qwen2.5:7b", "LLM_JUDGE")
+
+
+@pytest.mark.parametrize(
+    ("answer", "gold", "asked"),
+    [
+        ("1823", "1824", True),
+        ("1823", "1823", False),
+        ("I don't know", "1823", False),
+        ("", "1823", False),
+        ("1823", "I don't know", False),
+    ],
+)
+def test_only_where_no_rule_decides_a_verdict_is_the_judge_s(answer: str, gold: str, asked: bool) -> None:
+    episode = play(Turn("a", answer=answer))
+    question = Question("q1", "When?", gold)
+    judged = episode_span(episode, make_row(question, episode, Verdict(False), Reward(0.0, {})), "qwen2.5:7b").assessments[1]
+    assert (judged.source, judged.by) == (("qwen2.5:7b", "LLM_JUDGE") if asked else ("typed match", "CODE"))
 
 
 def test_what_is_large_or_odd_is_bounded() -> None:

@@ -45,7 +45,7 @@ def run(session: Session, flow: str, here: bool, live: bool, approve: bool, if_w
         session.override(forecast__if_worth_it=True)
     if flow == "train-planner":
         session.override(environment="planner")
-    if approve and not any(flag.startswith("--tracking.approval_s=") for flag in session.flags):
+    if approve and not session.config.tracking.approval_s:
         session.override(tracking__approval_s=APPROVAL_S)
     result = session.run(flow, here, live)
     negative = result.get("decision") == "reject" or result.get("state") in ("regressed", "held back")

@@ -113,8 +113,7 @@ def from_traces(session: Session, name: str, out: Path | None) -> None:
     false). The data set is one of MLflow's evaluation data sets; each question names its trace, and has the right answer if one was given.
     """
     from slmsearch.artifacts.files import replace_text
-    from slmsearch.keys import content_key
-    from tasks.tracking import find_wrong, keep_questions, open_tracker
+    from tasks.tracking import find_wrong, hash_questions, keep_questions, open_tracker
 
     if not re.fullmatch(r"[\w.-]+", name):
         raise click.UsageError(f"--name {name!r}: take letters, digits, '.', '_' and '-'")
@@ -124,8 +123,7 @@ def from_traces(session: Session, name: str, out: Path | None) -> None:
     rows = [{"id": one.trace_id, "question": one.question, "answer": one.answer, "source": "traces"} for one in known]
     if out is not None:
         replace_text(out, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
-    digest = content_key(questions=[asdict(one) for one in wrong])
-    found = {"name": name, "dataset_id": kept, "digest": digest, "questions": len(wrong), "with_answer": len(known)}
+    found = {"name": name, "dataset_id": kept, "digest": hash_questions(tracker, kept), "questions": len(wrong), "with_answer": len(known)}
     text = f"{name}: {len(wrong)} questions, {len(known)} with the right answer" + (f"\n{out}" if out else "")
     session.finish({**found, "file": str(out) if out else None}, text)
 

@@ -180,7 +180,7 @@ class Toolbox:
                 name = self.name_of(section) if section and self.shows == "text" else hit.page_id
                 lines.append(f"{name}: {hit.title}" + (f" ({hit.section_id})" if self.shows == "sections" else "") + note)
         text = "\n\n".join([*blocks, *(["\n".join(lines)] if lines else [])])
-        return ToolResult(text, True, tuple(hit.page_id for hit in hits), tuple(shown))
+        return ToolResult(text, True, tuple(hit.page_id for hit in hits), tuple(shown), tuple(hit.score for hit in hits))
 
     def _first_part(self, section: Section) -> str:
         """Return the first part of a section's text, without its heading, which the section's id names."""

@@ -167,7 +167,17 @@ IMPORTED = ("slmsearch.serving.api.playing", "slmsearch.sampling.torch_sampler",
 """Modules that `load` needs; their import takes several times as long as the rest of it."""
 log = logging.getLogger(__name__)
 _loaded: list[_Loaded] = []
-"""Loaded policy of this process: one, or none yet."""
+"""Policy that this process plays with: one, or none yet."""
+
+
+def take_loaded() -> list[_Loaded]:
+    """Return what was loaded last, for `play_with`."""
+    return _loaded[:]
+
+
+def play_with(loaded: list[_Loaded]) -> None:
+    """Let all functions of this module play with a policy that was loaded before another one, or with none."""
+    _loaded[:] = loaded
 
 
 def load(served: ServedPolicy) -> tuple[ServedPolicy, bool]:
