@@ -4,6 +4,7 @@ Secrets never reach the file: `TrainJob.to_json` leaves them out, and `launch.py
 """
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -33,6 +34,9 @@ CONTROL_VERSION = 10
 
 PACKAGES = ("torch", "transformers", "trl", "peft")
 """Packages whose versions are part of every train key."""
+SAME_RESULTS: Mapping[str, Mapping[str, str]] = {"transformers": {"5.24.0": "5.23.0"}}
+"""Package -> version -> the earlier version that trains the same adapters, by which keys name it, so that nothing is trained again without
+need. Measured byte by byte in both environments (docs/operations.md says by what); a version that was not measured has its own name."""
 
 UNSEALED = (CHECKPOINTS, LOCK, LOG, ERROR, STOP, ACCELERATE)
 """Files that may change, grow or be deleted after training."""
@@ -84,7 +88,7 @@ def train_sources(config: RunConfig, corpus_digest: str, index_key: str) -> dict
     policy, environment = config.policy, environment_of(config)
     return {
         "version": TRAINING_VERSION,
-        "packages": {name: version(name) for name in PACKAGES},
+        "packages": deciding_versions(),
         "corpus": corpus_digest,
         "policy": {
             "model": model_hash(policy.model),
@@ -96,6 +100,12 @@ def train_sources(config: RunConfig, corpus_digest: str, index_key: str) -> dict
         **environment.teaching(config).train_parts(),
         environment.name: environment.key_parts(index_key),
     }
+
+
+def deciding_versions() -> dict[str, str]:
+    """Return the versions of the installed packages that decide what a training computes."""
+    installed = {name: version(name) for name in PACKAGES}
+    return {name: SAME_RESULTS.get(name, {}).get(found, found) for name, found in installed.items()}
 
 
 def start_key(config: RunConfig, digest: str) -> str | None:

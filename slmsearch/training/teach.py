@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
-from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -50,7 +49,7 @@ from slmsearch.sampling.torch_sampler import TorchSampler
 from slmsearch.training.encoding import Encoded, encode_demonstration, encode_episode, fits
 from slmsearch.training.files import ADAPTER, scratch_of
 from slmsearch.training.held_out import make_score
-from slmsearch.training.job import CONTROL_VERSION, PACKAGES, START_VERSION, control_settings
+from slmsearch.training.job import CONTROL_VERSION, START_VERSION, control_settings, deciding_versions
 from slmsearch.training.sft import Lesson, OnLog, OnPhase, TrainingFacts, tell_nobody, train_sft
 from slmsearch.training.streams import demonstrated, in_turn, repeated, within_context
 from slmsearch.training.update_times import UpdateTimes
@@ -176,7 +175,7 @@ def _key_of(lesson: Lesson, lora: LoraSection | None) -> str:
     for name, weight in lesson.model.named_parameters():
         digest.update(repr((name, weight.shape, weight.dtype, float(weight.detach().float().sum()))).encode())
     return content_key(
-        versions=[START_VERSION, CONTROL_VERSION, *map(version, PACKAGES)],
+        versions=[START_VERSION, CONTROL_VERSION, *deciding_versions().values()],
         facts=lesson.facts,
         settings=lesson.settings.key_parts(),
         even=lesson.even,

@@ -7,15 +7,19 @@ from typing import Any
 
 from mlflow.data.evaluation_dataset_source import EvaluationDatasetSource
 from mlflow.entities import Dataset, DatasetInput, DatasetRecordSourceType, Expectation, Feedback, InputTag
+from mlflow.genai.label_schemas import InputText, create_label_schema, get_label_schema
+from mlflow.genai.review_queues import add_items_to_review_queue, create_review_queue, get_review_queue
 
 from slmsearch.corpus.questions import Question
 from slmsearch.keys import content_key
 from tasks.traces import CORRECT, EXPECTED, WITHIN
-from tasks.tracking.service import as_service
+from tasks.tracking.service import as_service, if_there
 from tasks.tracking.tracker import Tracker
 
 RECORDS_AT_ONCE = 1000
 """Records that one request to a server may hold."""
+ITEMS_AT_ONCE = 100
+"""Traces that one request may put into a review queue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +104,8 @@ def record_questions(tracker: Tracker, run_id: str, split: str, questions: Seque
 def keep_questions(tracker: Tracker, name: str, questions: Sequence[WrongQuestion]) -> str:
     """Add questions to a data set of the experiment, which is made if it is missing; a question that it has is completed. Return its id.
 
+    Those without a right answer wait in the review queue of the same name, whose reviewers are asked for it.
+
     Args:
         tracker: of the experiment.
         name: of the data set, of letters, digits, dots and dashes; of several with that name the newest counts.
@@ -121,7 +127,21 @@ def keep_questions(tracker: Tracker, name: str, questions: Sequence[WrongQuestio
                 for one in questions
             ]
         )
+        _ask_for_answers(tracker, name, [one.trace_id for one in questions if one.answer is None])
     return str(dataset.dataset_id)
+
+
+def _ask_for_answers(tracker: Tracker, name: str, trace_ids: Sequence[str]) -> None:
+    """Put traces into a review queue of the experiment, which has one question to people; those that were in it stay as they are."""
+    here: dict[str, Any] = {"experiment_id": tracker.experiment_id}
+    queue = if_there(lambda: get_review_queue(name=name, **here))
+    if queue is None:
+        schema = if_there(lambda: get_label_schema(EXPECTED, **here)) or create_label_schema(
+            EXPECTED, type="expectation", input=InputText(), instruction="What is the right answer, in a few words of the text?", **here
+        )
+        queue = create_review_queue(name, queue_type="custom", schema_ids=[schema.schema_id], **here)
+    for start in range(0, len(trace_ids), ITEMS_AT_ONCE):
+        add_items_to_review_queue(queue.queue_id, item_ids=[*trace_ids[start : start + ITEMS_AT_ONCE]])
 
 
 @as_service

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from mlflow.genai.review_queues import get_review_queue, list_review_queue_items
 
 from slmsearch.config import PathsConfig, RunConfig
 from slmsearch.corpus.questions import Question
@@ -60,6 +61,9 @@ def test_what_people_called_wrong_is_asked_again(tracker: Tracker, tmp_path: Pat
         "numbered?": {},
     }
     assert records["wrong?"].source.source_data == {"trace_id": wrong["wrong?"].trace_id}
+    queue = get_review_queue(name="again", experiment_id=tracker.experiment_id)
+    items = {item.item_id for item in list_review_queue_items(queue.queue_id)}
+    assert items == {wrong[question].trace_id for question in ("wrong?", "numbered?")}, "once each, also those answered meanwhile"
     rows = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
     asked = [parse_question(row, "line 1", lambda _: []) for row in rows]  # type: ignore[arg-type, return-value]
     assert {(one.question, one.answer, one.source) for one in asked} == {("wrong?", "B", "traces"), ("corrected?", "Ä", "traces")}

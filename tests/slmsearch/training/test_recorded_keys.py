@@ -42,3 +42,11 @@ def test_a_planners_settings_are_not_in_the_searchers_keys(config):
     assert job.train_key(changed, "digest", "index") == job.train_key(config, "digest", "index")
     planner = config.model_copy(update={"environment": "planner"})
     assert job.train_key(planner, "digest", "") != job.train_key(config, "digest", "")
+
+
+def test_a_version_that_trains_the_same_bytes_trains_nothing_again_and_another_does(config, monkeypatch):
+    keys = {}
+    for found in ("5.23.0", "5.24.0", "5.25.0"):
+        monkeypatch.setattr(job, "version", lambda name, found=found: found if name == "transformers" else "0")
+        keys[found] = job.train_key(config, "digest", "index")
+    assert keys["5.23.0"] == keys["5.24.0"] != keys["5.25.0"]
