@@ -58,8 +58,8 @@ MIN_SECRET_CHARS = 6
 """Minimum length of a key that logs are searched for: a shorter text can occur by chance."""
 
 UNSTORABLE = re.compile("[?]|%[0-9A-Fa-f]{2}")
-"""What no folder of a SQLite store may have in its path. MLflow decodes it in the address of artifacts (3.17), SQLAlchemy in that of the
-store (2.1), and from a question mark on the address is none of a file."""
+"""Parts of a path that no folder of a SQLite store may have. MLflow decodes them in the address of artifacts (3.17), SQLAlchemy in that of
+the store (2.1), and from a question mark on the address is none of a file."""
 
 
 def prefect_home(paths: PathsConfig, environment: Mapping[str, str] | None = None) -> Path:

@@ -14,7 +14,7 @@ MAX_CELL_CHARS = 600
 
 def show_mlflow_run(address: str, run_id: str) -> None:
     """Link to the MLflow run."""
-    create_link_artifact(address, link_text=f"MLflow run {run_id}", key="mlflow-run")
+    create_link_artifact(address, link_text=f"MLflow run {run_id}", key="mlflow-run", description="Parameters, curves, traces and files")
 
 
 def show_report(address: str, run_id: str) -> None:
