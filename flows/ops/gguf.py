@@ -9,6 +9,7 @@ from pathlib import Path
 from flows.runtime.fetching import require_policy
 from flows.runtime.servers import Say
 from flows.stages.policy_choice import choose_policy
+from slmsearch.artifacts.directories import require_replaceable
 from slmsearch.config import PolicyConfig, RunConfig
 from slmsearch.corpus.store import load_questions
 from slmsearch.environments.registry import environment_of, open_environment
@@ -31,18 +32,37 @@ OLLAMA_TIMEOUT_S = 600.0
 """Time limit for `ollama create`, in seconds."""
 
 
-def export_policy(config: RunConfig, policy: str, out: Path, kind: Quantisation) -> tuple[PolicyConfig, Exported]:
-    """Write the directory of a policy; see `export_gguf`. Return its settings, too.
+def export_policy(
+    config: RunConfig, policy: str, out: Path, kind: Quantisation, questions: int, say: Say
+) -> tuple[Exported, Parity | None]:
+    """Write the directory of a policy, and check it before it stands there; see `export_gguf` and `check_parity`.
+
+    Args:
+        config: of the run.
+        policy: name of the policy.
+        out: directory, missing, empty or an earlier export.
+        kind: of the matrices.
+        questions: largest number that the check plays; 0 leaves it out.
+        say: receives progress messages.
 
     Raises:
         ModelError: the policy does not exist, has no model here, or cannot be written.
-        ConfigError: the name is no policy.
+        ConfigError: the name is no policy, or the directory holds something else.
+        EvaluationError: too many episodes of the check failed.
     """
+    require_replaceable(out)
     spec, _ = choose_policy(config, policy)
     if spec.policy is None:
         raise ModelError(f"{policy} has no model: name an adapter or a model")
     require_policy(spec.policy, config.paths)
-    return spec.policy, export_gguf(spec.policy, out, kind, describe_interface(config))
+    played = spec.policy
+    found: list[Parity] = []
+
+    def check(exported: Exported) -> None:
+        found.append(check_parity(config, played, exported, questions, say))
+
+    exported = export_gguf(played, out, kind, describe_interface(config), check if questions else None)
+    return exported, found[0] if found else None
 
 
 def describe_interface(config: RunConfig) -> Interface:

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import psutil
 
-from slmsearch.artifacts.files import STAGING_PREFIX, file_hash, replace_text, sync_directory
+from slmsearch.artifacts.files import STAGING_PREFIX, file_hash, read_json, replace_text, sync_directory
+from slmsearch.errors import ConfigError
 from slmsearch.keys import content_key
 
 SEAL = "seal.json"
@@ -48,6 +49,20 @@ def replaced_directory(out: Path, sealed: bool = False) -> Iterator[Path]:
         if before:
             shutil.rmtree(before, ignore_errors=True)
         sync_directory(out.parent)
+
+
+def require_replaceable(out: Path) -> None:
+    """Check that a directory that a user names for a result is missing, empty, or an earlier result as it was sealed.
+
+    Raises:
+        ConfigError: it holds something else, which the result would delete.
+    """
+    sealed = read_json(out / SEAL).get("files", {})
+    found = (path for path in out.rglob("*") if path.is_symlink() or not path.is_dir())
+    names = (path.relative_to(out).as_posix() for path in found)
+    foreign = "a file" if out.exists() and not out.is_dir() else next((name for name in names if name not in {SEAL, *sealed}), None)
+    if foreign is not None:
+        raise ConfigError(f"{out} holds {foreign}, which would be deleted, and which no earlier result wrote: name another directory")
 
 
 @contextmanager

@@ -44,8 +44,11 @@ def convert_gguf(source: Path, out: Path, tied: bool = False) -> int:
         model.get_input_embeddings().weight = model.get_output_embeddings().weight
         model.config.tie_word_embeddings = True
     model = model.to(torch.bfloat16)
-    model.save_pretrained(out)
-    tokenizer.save_pretrained(out)
+    try:
+        model.save_pretrained(out)
+        tokenizer.save_pretrained(out)
+    except Exception as error:  # of a full disk safetensors and tokenizers raise errors of their own
+        raise ModelError(f"{out} cannot be written ({cause_of(error)}); make room and try again") from error
     return int(model.num_parameters())
 
 

@@ -126,6 +126,8 @@ def _add_tokenizer(writer: Any, tokenizer: Any, size: int) -> bool:
     spec = json.loads(tokenizer.backend_tokenizer.to_str())
     if spec["model"]["type"] != "BPE" or "ByteLevel" not in json.dumps(spec["pre_tokenizer"]):
         raise ModelError("no GGUF can be written: its tokenizer is no byte-level BPE")
+    if (largest := max(tokenizer.get_vocab().values())) >= size:
+        raise ModelError(f"no GGUF can be written: the tokenizer has a token {largest}, and the model {size} rows of weights")
     tokens = [f"[unused{i}]" for i in range(size)]
     kinds = [_UNUSED] * size
     for text, index in spec["model"]["vocab"].items():

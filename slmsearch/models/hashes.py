@@ -4,6 +4,7 @@ No model is loaded; files are only read.
 """
 
 import functools
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,10 +12,12 @@ from slmsearch.artifacts.directories import SEAL
 from slmsearch.artifacts.files import known_hash, read_json
 from slmsearch.config import PolicyConfig
 from slmsearch.keys import content_key
-from slmsearch.models.known import KNOWN, is_gguf, split_commit
+from slmsearch.models.known import KNOWN, is_gguf, known_name, name_of, split_commit
 
 _SUFFIXES = {".safetensors", ".bin", ".json", ".jinja", ".txt", ".model"}
 """Suffixes of weights, configuration, tokenizer and chat template; model cards and notes do not count."""
+_PACKED = re.compile(r"(-unsloth)?-bnb-4bit$")
+"""Suffix of names of the same model with packed weights, which trainers put into the settings of an adapter."""
 _NOTES = {"bootstrap.json", "control.json", "manifest.json", "sft.json", "trainer_state.json", SEAL}
 """Files about how and how fast a model was made: the same model made again must have the same hash."""
 
@@ -29,13 +32,14 @@ def trained_policy(policy: PolicyConfig, directory: str) -> PolicyConfig:
     """Return the policy of a trained directory: an adapter on its model, or a model in its place.
 
     An adapter whose run began with a supervised start of its own is put on that start, if it still exists. One whose settings give the name
-    of a known model is put on that model.
+    of a known model, or its id on the Hub, is put on that model.
     """
     here = {"base_url": None, "api_key": None}
     base = read_base(directory)
     if base is None:
         return policy.model_copy(update={"model": directory, "adapter": None, **here})
-    own = {"model": base, **here} if base in KNOWN or read_start(base) else {}
+    known = known_name(base) if base != policy.model else base
+    own = {"model": known, **here} if known in KNOWN or read_start(base) else {}
     return policy.model_copy(update={"adapter": directory, **own})
 
 
@@ -43,6 +47,14 @@ def read_base(directory: str | Path) -> str | None:
     """Return the model that the settings of an adapter name, empty if they name none; None for a directory without an adapter."""
     settings = Path(directory) / "adapter_config.json"
     return str(read_json(settings).get("base_model_name_or_path") or "") if settings.is_file() else None
+
+
+def is_base(named: str, model: str) -> bool:
+    """Return whether a model is the one that an adapter names: the same content, or the same name under any owner or folder."""
+    if Path(named).is_dir() and Path(model).is_dir() and Path(named).resolve() != Path(model).resolve():
+        return model_hash(named) == model_hash(model)
+    first, second = (_PACKED.sub("", Path(known_name(split_commit(name_of(one))[0])).name.casefold()) for one in (named, model))
+    return first == second
 
 
 def read_start(model: str) -> str | None:

@@ -183,6 +183,11 @@ def name_of(model: str) -> str:
     return path.name if path.name in KNOWN and path.parent.name == models_dir("").name else model
 
 
+def known_name(model: str) -> str:
+    """Return the name of the known model that an id on the Hub belongs to; return every other name unchanged."""
+    return next((known.name for known in KNOWN.values() if known.hub_id == split_commit(model)[0]), model)
+
+
 def split_commit(model: str) -> tuple[str, str | None]:
     """Return a model's name on the Hub and the commit behind its `@`, if there is one; return a directory unchanged."""
     if Path(model).is_dir():

@@ -10,6 +10,7 @@ from slmsearch.config import PolicyConfig
 from slmsearch.errors import ModelError
 from slmsearch.foreign import cause_of
 from slmsearch.models import convert
+from slmsearch.models.hashes import is_base, read_base
 from slmsearch.models.known import is_gguf, split_commit
 
 PROBED = 24
@@ -53,6 +54,7 @@ def load_model(policy: PolicyConfig, keep_adapter: bool = False) -> tuple[Any, A
     if quantised:
         keep_packing(model)
     if policy.adapter:
+        check_base(policy, tokenizer)
         model = merge_adapter(model, policy.adapter, keep=keep_adapter or policy.load_in_4bit or model.dtype != torch.float32)
     return (model if quantised else model.to(device)), tokenizer
 
@@ -143,6 +145,36 @@ def load_adapter(model: Any, adapter: str, trainable: bool = False) -> Any:
     return adapted
 
 
+def check_base(policy: PolicyConfig, tokenizer: Any) -> None:
+    """Check that an adapter was trained on the policy's model, and with its tokenizer.
+
+    Raises:
+        ModelError: the adapter names another base, or brings another vocabulary or chat template.
+    """
+    from transformers import AutoTokenizer
+
+    adapter = policy.adapter or ""
+    named = read_base(adapter)
+    if named and not is_base(named, policy.model):
+        raise ModelError(
+            f"adapter {adapter!r} was trained on {named}, and policy.model is {policy.model}: give its base, or, if that is what this"
+            " model is, write its name into base_model_name_or_path of adapter_config.json"
+        )
+    if not any((Path(adapter) / name).is_file() for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")):
+        return
+    own = _load_pretrained(AutoTokenizer, adapter)
+    template = own.chat_template
+    for what, differs in (
+        ("vocabulary", own.get_vocab() != tokenizer.get_vocab()),
+        ("chat template", isinstance(template, str) and not str(tokenizer.chat_template).endswith(template)),
+    ):
+        if differs:
+            raise ModelError(
+                f"adapter {adapter!r} brings another {what} than {policy.model} has: put its tokenizer into a copy of the model and give"
+                " that as policy.model, or delete the files from the adapter"
+            )
+
+
 def _check_adapter_config(adapter: str) -> None:
     """Check that an adapter is a LoRA without regular expressions in its settings.
 
@@ -157,11 +189,16 @@ def _check_adapter_config(adapter: str) -> None:
         for name in ("target_modules", "exclude_modules", "layers_pattern", "target_parameters"):
             value = config.get(name) or []
             patterns += [value] if isinstance(value, str) else [str(one) for one in value]
-        kind = config["peft_type"]
+        kind, first = config["peft_type"], str(config.get("init_lora_weights")).casefold()
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise ModelError(f"cannot load adapter {adapter!r}: {path.name} is not what PEFT writes ({cause_of(error)})") from error
     if kind != "LORA":
         raise ModelError(f"cannot load adapter {adapter!r}: {str(kind)[:40]!r} is not LoRA; only LoRA adapters are supported")
+    if first.startswith(("pissa", "olora", "corda", "loftq")):
+        raise ModelError(
+            f"cannot load adapter {adapter!r}: PEFT changes the base's weights whenever it loads one that began as {first[:20]}; save it"
+            " again with PEFT's path_initial_model_for_weight_conversion"
+        )
     odd = next((pattern for pattern in patterns if not re.fullmatch(r"[\w.-]+", pattern)), None)
     if odd is not None:
         raise ModelError(f"cannot load adapter {adapter!r}: list its modules by name in {path.name} instead of the pattern {odd[:60]!r}")

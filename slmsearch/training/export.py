@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 
-from slmsearch.artifacts.directories import replaced_directory
+from slmsearch.artifacts.directories import SEAL, replaced_directory
 from slmsearch.artifacts.files import file_hash, read_json, replace_json
 from slmsearch.config import PolicyConfig
 from slmsearch.config.secrets import split_secrets
@@ -39,7 +39,7 @@ TEXTS = (
 CARD, WEIGHTS = "README.md", "adapter_model.safetensors"
 TRAINING_CONFIG = "training_config.json"
 STATE = ("manifest.json", "optimizer.pt", "progress.json", "rng_state*", "scheduler.pt", "trainer_state.json", "training_args.bin")
-SKIPPED = ("checkpoint-*", "*.lock", ".*", *STATE)
+SKIPPED = ("checkpoint-*", "*.lock", ".*", SEAL, *STATE)
 """Names in an adapter's directory that are never sent; `STATE` is what a checkpoint holds beside its adapter, paths among it."""
 
 
@@ -89,7 +89,7 @@ def merge(adapter: Path, out: Path, base_model: str | None = None, dtype: str = 
     difference = max(float((a - b).abs().max()) for a, b in zip(apart, _logprobs(merged, tokenizer), strict=True))
     if difference > MAX_DIFFERENCE:
         raise ModelError(f"merged weights differ from base and adapter by {difference:.2g} nats (limit {MAX_DIFFERENCE:g}): not written")
-    with replaced_directory(out) as staging:
+    with replaced_directory(out, sealed=True) as staging:
         merged.to(getattr(torch, dtype)).save_pretrained(staging)
         tokenizer.save_pretrained(staging)
         if card:
@@ -108,7 +108,9 @@ def _logprobs(model: Any, tokenizer: Any) -> list[torch.Tensor]:
     return rows
 
 
-def collect_adapter(adapter: Path, out: Path, card: str = "", dtype: str | None = None, tokenizer: bool = True) -> Path:
+def collect_adapter(
+    adapter: Path, out: Path, card: str = "", dtype: str | None = None, tokenizer: bool = True, base_model: str | None = None
+) -> Path:
     """Copy an adapter to a directory of its own, ready to be sent.
 
     Checkpoints are not copied. The path of the base on this machine is replaced by its name.
@@ -119,12 +121,13 @@ def collect_adapter(adapter: Path, out: Path, card: str = "", dtype: str | None 
         card: text of the model card; empty writes none.
         dtype: of the weights written; None keeps theirs.
         tokenizer: also write the tokenizer of the base.
+        base_model: path or Hub id; None takes the base that the adapter names.
 
     Raises:
         ModelError: the directory holds no adapter, or its settings name no base.
     """
     base = find_base(adapter)
-    with replaced_directory(out) as staging:
+    with replaced_directory(out, sealed=True) as staging:
         for file in sorted(adapter.iterdir()):
             if file.is_file() and not any(file.match(pattern) for pattern in SKIPPED):
                 shutil.copy2(file, staging / file.name)
@@ -139,7 +142,7 @@ def collect_adapter(adapter: Path, out: Path, card: str = "", dtype: str | None 
         if tokenizer and not (staging / "tokenizer_config.json").is_file():
             from transformers import AutoTokenizer
 
-            AutoTokenizer.from_pretrained(base).save_pretrained(staging)
+            AutoTokenizer.from_pretrained(base_model or base).save_pretrained(staging)
         if card:
             (staging / CARD).write_text(card, encoding="utf-8")
     return out
@@ -185,7 +188,7 @@ def write_card(name: str, base_model: str, run: Mapping[str, Any], merged: bool)
 
 def list_files(directory: Path) -> list[tuple[str, int]]:
     """List the files that `push` would send: names and bytes."""
-    files = (file for file in sorted(directory.rglob("*")) if file.is_file())
+    files = (file for file in sorted(directory.rglob("*")) if file.is_file() and file.name != SEAL)
     return [(file.relative_to(directory).as_posix(), file.stat().st_size) for file in files]
 
 
@@ -210,7 +213,7 @@ def push(directory: Path, repo: str, private: bool, token: str | None, endpoint:
     api = HfApi(endpoint=endpoint, token=token)
     try:
         api.create_repo(repo, private=private, exist_ok=True)
-        commit = api.upload_folder(repo_id=repo, folder_path=str(directory), commit_message="Upload with slmsearch")
+        commit = api.upload_folder(repo_id=repo, folder_path=str(directory), commit_message="Upload with slmsearch", ignore_patterns=[SEAL])
     except (HfHubHTTPError, HFValidationError, OSError, ValueError) as error:
         cause = cause_of(error)
         raise ServiceError(f"the Hub refused {repo} ({cause}); check HF_TOKEN, its write permission, and the name") from error

@@ -2,7 +2,8 @@
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,14 +13,14 @@ from jinja2 import TemplateError
 from slmsearch.artifacts.directories import replaced_directory
 from slmsearch.config import PolicyConfig
 from slmsearch.episodes.chat_renderer import ChatRenderer
-from slmsearch.errors import ModelError
+from slmsearch.errors import ModelError, SlmSearchError
 from slmsearch.foreign import cause_of
 from slmsearch.keys import content_key
 from slmsearch.models.gguf_file import Quantisation, write_gguf
 from slmsearch.models.hashes import model_hash
 from slmsearch.models.known import is_gguf
 from slmsearch.models.load import load_model
-from slmsearch.processes.call import Child
+from slmsearch.processes.call import Child, release_memory
 
 SERVED: Quantisation = "q8_0"
 """Type of the weights that a served policy has in llama.cpp: half the bytes to read for each token."""
@@ -62,7 +63,9 @@ class Exported:
     """llama.cpp divides text into the tokens that the model has learnt; else it must be sent ids."""
 
 
-def export_gguf(policy: PolicyConfig, out: Path, kind: Quantisation, interface: Interface) -> Exported:
+def export_gguf(
+    policy: PolicyConfig, out: Path, kind: Quantisation, interface: Interface, check: Callable[[Exported], None] | None = None
+) -> Exported:
     """Write a policy's directory, which replaces `out` as a whole.
 
     Args:
@@ -70,9 +73,11 @@ def export_gguf(policy: PolicyConfig, out: Path, kind: Quantisation, interface: 
         out: directory; its name is that of the model.
         kind: of the matrices.
         interface: for its README and its Modelfile.
+        check: plays with the directory before it replaces the earlier one, and may add to it.
 
     Raises:
         ModelError: the model cannot be loaded, merged or written, the directory holds it, or the disk is full.
+        SlmSearchError: the error of the check; what stood there is as it was.
     """
     if policy.base_url or is_gguf(policy.model):
         raise ModelError(f"{policy.model} is no model of transformers, so no GGUF can be made of it: name a model or an adapter")
@@ -84,14 +89,20 @@ def export_gguf(policy: PolicyConfig, out: Path, kind: Quantisation, interface: 
     renderer = ChatRenderer(tokenizer, interface.tool_role)  # refuses a template that episodes could not be rendered with
     file = f"{out.name}-{kind}.gguf"
     try:
-        with replaced_directory(out) as staging:
+        with replaced_directory(out, sealed=True) as staging:
             same = write_gguf(model, tokenizer, staging / file, kind, out.name, renderer.end_id)
             tokenizer.save_pretrained(staging)
             context = min(CONTEXT, model.config.get_text_config().max_position_embeddings)
             ends = sorted({tokenizer.decode([token]) for token in renderer.end_ids})
-            (staging / MODELFILE).write_text(make_modelfile(file, tokenizer, interface.system, ends, context), encoding="utf-8")
+            (staging / MODELFILE).write_text(make_modelfile(file, tokenizer, interface, ends, context), encoding="utf-8")
             (staging / README).write_text(make_readme(out.name, file, interface, same, context), encoding="utf-8")
-    except OSError as error:
+            if check is not None:
+                del model
+                release_memory()
+                check(Exported(staging / file, same))
+    except SlmSearchError:
+        raise
+    except Exception as error:  # of a full disk safetensors and tokenizers raise errors of their own
         raise ModelError(f"{out} cannot be written ({cause_of(error)}); what stood there is as it was") from error
     return Exported(out / file, same)
 
@@ -115,13 +126,15 @@ def policy_of_llamacpp(policy: PolicyConfig, folder: Path, tool_role: str) -> Po
     return policy.model_copy(update={"model": str(file), "adapter": None})
 
 
-def make_modelfile(file: str, tokenizer: Any, system: str, ends: Sequence[str], context: int) -> str:
-    """Write what `ollama create -f` reads; a template only for ChatML, of others Ollama recognises the usual ones itself.
+def make_modelfile(file: str, tokenizer: Any, interface: Interface, ends: Sequence[str], context: int) -> str:
+    """Write what `ollama create -f` reads; a template only where the messages of an episode are ChatML.
+
+    Of other templates Ollama recognises the usual ones itself, and gives a model none where it does not.
 
     Args:
         file: name of the GGUF beside it.
         tokenizer: of the model, with its chat template.
-        system: system message; empty writes none.
+        interface: system message and role of results. Without a system message, the one that the template adds is written.
         ends: texts of the tokens that end a turn.
         context: tokens of a conversation.
     """
@@ -130,17 +143,30 @@ def make_modelfile(file: str, tokenizer: Any, system: str, ends: Sequence[str], 
         f"PARAMETER temperature 0\nPARAMETER repeat_penalty 1\nPARAMETER num_ctx {context}",
         *(f"PARAMETER stop {json.dumps(end, ensure_ascii=False)}" for end in ends),
     ]
+    roles = ("user", "assistant", interface.tool_role)
+    system = interface.system or _added_system(tokenizer)
     if system:
         quoted = system.replace('"""', "'''")
         lines.append(f'SYSTEM """{quoted}{" " * quoted.endswith(chr(34))}"""')
-    messages = [{"role": role, "content": role} for role in ("system", "user", "assistant", "tool")]
-    try:
-        shown = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-    except TemplateError:
-        shown = ""
+    messages = [{"role": role, "content": role} for role in ("system", *roles)]
+    shown = _render(tokenizer, messages)
     if shown == "".join(_CHATML.format(m["role"], m["content"]) for m in messages) + "<|im_start|>assistant\n":
         lines.append(_CHATML_FOR_OLLAMA)
     return "\n".join(lines) + "\n"
+
+
+def _render(tokenizer: Any, messages: Sequence[Mapping[str, str]]) -> str:
+    """Render messages and the beginning of an answer; empty where the template refuses them."""
+    try:
+        return str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
+    except TemplateError:
+        return ""
+
+
+def _added_system(tokenizer: Any) -> str:
+    """Return the system message that a ChatML template adds to messages without one; empty if it adds none."""
+    found = re.match(r"<\|im_start\|>system\n(.*?)<\|im_end\|>", _render(tokenizer, [{"role": "user", "content": "user"}]), re.DOTALL)
+    return found[1] if found else ""
 
 
 def make_readme(name: str, file: str, interface: Interface, same_tokens: bool, context: int) -> str:

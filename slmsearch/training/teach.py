@@ -43,7 +43,7 @@ from slmsearch.errors import TrainingError
 from slmsearch.judge.qualify import require_qualified
 from slmsearch.keys import content_key
 from slmsearch.models.hashes import read_start
-from slmsearch.models.load import load_adapter, load_model, merge_adapter
+from slmsearch.models.load import check_base, load_adapter, load_model, load_tokenizer, merge_adapter
 from slmsearch.processes.call import release_memory
 from slmsearch.sampling.torch_sampler import TorchSampler
 from slmsearch.training.encoding import Encoded, encode_demonstration, encode_episode, fits
@@ -93,6 +93,7 @@ def load_student(policy: PolicyConfig, lora: bool) -> tuple[Any, Any]:
     if not lora:
         return load_model(policy.model_copy(update={"dtype": "float32", "load_in_4bit": False}))
     if policy.adapter:
+        check_base(policy, load_tokenizer(policy))
         _merged(policy, policy.adapter)
     model, tokenizer = load_model(policy.model_copy(update={"adapter": None}))
     return load_adapter(model, policy.adapter, trainable=True) if policy.adapter else model, tokenizer

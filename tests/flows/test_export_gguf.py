@@ -10,6 +10,7 @@ import pytest
 from gguf import GGUFReader
 
 from flows.ops import gguf
+from slmsearch.artifacts.directories import seal
 from slmsearch.config import RunConfig
 from slmsearch.corpus.store import load_questions
 from slmsearch.errors import ServiceError
@@ -65,6 +66,10 @@ def test_what_cannot_be_taken_away_is_said_in_one_line_and_loses_nothing(
 ) -> None:
     out = tmp_path / "away"
     (out / "mine").mkdir(parents=True)
+    (out / "mine" / "notes.txt").write_text("mine")
+    code, _, err = slmsearch("export", "gguf", "tiny-searcher", "--to", out, "--questions", 0, *small)
+    assert code == 2 and "holds mine/notes.txt, which would be deleted" in err.splitlines()[-1] and (out / "mine" / "notes.txt").is_file()
+    (out / "mine" / "notes.txt").unlink()
     monkeypatch.setenv("PATH", str(tmp_path))
     for policy, more, words in (
         ("retrieve-then-answer", (), "has no model: name an adapter or a model"),
@@ -77,9 +82,10 @@ def test_what_cannot_be_taken_away_is_said_in_one_line_and_loses_nothing(
         assert (out / "mine").is_dir()
 
     copied = shutil.copytree(shipped_models() / "tiny-searcher", tmp_path / "own" / "model")
-    for target in (copied, copied.parent):
+    seal(copied)
+    for target, ends, words in ((copied, 3, "would be replaced"), (copied.parent, 2, "holds model/")):
         code, _, err = slmsearch("export", "gguf", copied, "--to", target, "--questions", 0, *small)
-        assert code == 3 and "would be replaced: name another directory" in err.splitlines()[-1] and (copied / "config.json").is_file()
+        assert code == ends and words in err.splitlines()[-1] and (copied / "config.json").is_file()
 
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
@@ -93,6 +99,14 @@ def test_what_cannot_be_taken_away_is_said_in_one_line_and_loses_nothing(
     assert code == 3 and "Ollama is not installed" in err.splitlines()[-1] and (out / "mine").is_dir(), "before anything is written"
     code, told, err = slmsearch("export", "gguf", "tiny-searcher", "--to", out, "--questions", 0, *small)
     assert code == 0 and "send it token ids" in told and (out / "Modelfile").is_file()
+    before = {file.name: file.stat().st_mtime_ns for file in out.iterdir()}
+    with monkeypatch.context() as broken:
+        broken.setattr(gguf, "check_parity", full)
+        code, _, err = slmsearch("export", "gguf", "tiny-searcher", "--to", out, "--questions", 5, *small)
+    assert code == 3 and before == {file.name: file.stat().st_mtime_ns for file in out.iterdir()}, "an export that was checked stays"
+    (out / "notes.txt").write_text("mine")
+    code, _, err = slmsearch("export", "gguf", "tiny-searcher", "--to", out, "--questions", 0, *small)
+    assert code == 2 and "holds notes.txt" in err.splitlines()[-1]
 
 
 @pytest.mark.parametrize(
@@ -129,7 +143,8 @@ def test_ollamas_refusal_is_passed_on(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_a_modelfile_has_the_template_of_chatml_only() -> None:
-    text = export_gguf.make_modelfile("m.gguf", load_smollm2(), 'Search "it".', ["<|im_end|>"], 2048)
+    interface = export_gguf.Interface('Search "it".', "", (), "tool")
+    text = export_gguf.make_modelfile("m.gguf", load_smollm2(), interface, ["<|im_end|>"], 2048)
     assert text.startswith(
         'FROM ./m.gguf\nPARAMETER temperature 0\nPARAMETER repeat_penalty 1\nPARAMETER num_ctx 2048\nPARAMETER stop "<|im_end|>"\n'
     )

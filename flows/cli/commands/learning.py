@@ -131,12 +131,15 @@ def bootstrap(session: Session, environment: str, out: Path | None) -> None:
 
     Trains them for an environment (searcher, planner) on generated data, in minutes on two cores.
     """
+    from slmsearch.artifacts.directories import require_replaceable
     from slmsearch.environments.registry import environment_of
     from slmsearch.training.bootstrap import bootstrap as make
     from tasks.progress import Progress
 
     session.override(environment=environment)
     config = session.config
+    if out is not None:
+        require_replaceable(out)
     name = f"tiny-{environment_of(config).name}"
     target = out or Path(config.paths.data_dir) / "models" / (f"{name}-clean" if config.sft.recipe == "expert" else name)
     with Progress("bootstrap", "steps") as progress:
@@ -208,9 +211,11 @@ def sft(session: Session, sources: tuple[str, ...], out: Path) -> None:
 def taught(session: Session, sources: "Sequence[str]", out: Path) -> None:
     """Teach the policy's model from examples of some sources, and report the result."""
     from flows.runtime.fetching import require_policy
+    from slmsearch.artifacts.directories import require_replaceable
     from slmsearch.training.teach import train_start
     from tasks.progress import Progress
 
+    require_replaceable(out)
     config = session.config
     require_policy(config.policy, config.paths)
     with Progress("SFT", "steps") as progress:

@@ -63,8 +63,10 @@ def export_adapter(session: Session, adapter_path: Path, out: Path, dtype: str, 
 
     Its settings then give the name of its base, which brings the tokenizer. In `models/` of the data directory it goes by its name.
     """
+    from slmsearch.artifacts.directories import require_replaceable
     from slmsearch.training.export import collect_adapter, list_files
 
+    require_replaceable(out)
     card = make_card(adapter_path, out.name, session.config.paths, model_card, merged=False)
     files = list_files(collect_adapter(adapter_path, out, card, dtype, tokenizer=False))
     text = "\n".join(f"{size:>12}  {name}" for name, size in files)
@@ -81,10 +83,12 @@ def export_merge(session: Session, adapter_path: Path, out: Path, dtype: str, mo
 
     Reports how far the merged log-probabilities are from those of base and adapter.
     """
+    from slmsearch.artifacts.directories import require_replaceable
     from slmsearch.training.export import MAX_DIFFERENCE, merge
 
+    require_replaceable(out)
     card = make_card(adapter_path, out.name, session.config.paths, model_card, merged=True)
-    merged = merge(adapter_path, out, dtype=dtype, card=card)
+    merged = merge(adapter_path, out, _find_base(session, adapter_path), dtype, card)
     text = f"{merged.directory}: max |difference of log-probabilities| {merged.difference:.2g} (limit {MAX_DIFFERENCE:g}, float32)"
     session.finish({"model": str(merged.directory), "base_model": merged.base_model, "max_difference": merged.difference}, text)
 
@@ -102,22 +106,24 @@ def export_gguf(session: Session, policy: str, out: Path, kind: "Quantisation", 
     torch and llama.cpp (extra llamacpp) play the same validation questions
     of the configured corpus. Exit code 1 if llama.cpp is worse, and not by chance.
     """
-    from flows.ops.gguf import check_parity, create_model, export_policy, find_ollama, render_parity
+    from flows.ops.gguf import create_model, export_policy, find_ollama, render_parity
     from slmsearch.sampling.llamacpp import require_llamacpp
 
     if questions:
         require_llamacpp()  # before the work of an export
     if ollama:
         find_ollama()
-    settings, exported = export_policy(session.config, policy, out, kind)
-    parity = check_parity(session.config, settings, exported, questions, session.say) if questions else None
-    if ollama:
+    exported, parity = export_policy(session.config, policy, out, kind, questions, session.say)
+    worse = parity is not None and parity.is_worse
+    if ollama and exported.same_tokens and not worse:
         create_model(out)
     lines = render_parity(parity) if parity else ["not checked: --questions 0"]
+    if ollama and (worse or not exported.same_tokens):
+        lines.append("not made a model of Ollama, which would answer worse than torch")
     if not exported.same_tokens:
         lines.append("send it token ids: llama.cpp divides text into other tokens than the model has learnt")
     result = {"file": str(exported.file), "same_tokens": exported.same_tokens, "parity": asdict(parity) if parity else None}
-    session.finish(result, "\n".join([*lines, str(exported.file)]), negative=parity is not None and parity.is_worse)
+    session.finish(result, "\n".join([*lines, str(exported.file)]), negative=worse)
 
 
 @command(export, "push")
@@ -138,16 +144,19 @@ def export_push(
     import tempfile
 
     from flows.runtime.settings import read_environment
+    from slmsearch.artifacts.directories import require_replaceable
     from slmsearch.training.export import collect_adapter, list_files, merge, push
 
     environment, private, dry_run = read_environment(), flags["private"], flags["dry_run"]
     card = make_card(adapter_path, repo_name.rpartition("/")[2], session.config.paths, model_card, flags["merged"])
+    base = _find_base(session, adapter_path)
     with tempfile.TemporaryDirectory() as folder:
         directory = local_save_path or Path(folder) / "model"
+        require_replaceable(directory)
         if flags["merged"]:
-            session.say(f"max |difference of log-probabilities| {merge(adapter_path, directory, card=card).difference:.2g}")
+            session.say(f"max |difference of log-probabilities| {merge(adapter_path, directory, base, card=card).difference:.2g}")
         else:
-            collect_adapter(adapter_path, directory, card)
+            collect_adapter(adapter_path, directory, card, base_model=base)
         files = list_files(directory)
         listed = "\n".join(f"{size:>12}  {name}" for name, size in files)
         result: dict[str, object] = {"repo": repo_name, "private": private, "files": dict(files), "sent": not dry_run}
@@ -158,6 +167,19 @@ def export_push(
             raise click.UsageError("HF_TOKEN is not set: put a token with write permission into the environment, or try --dry-run")
         address = push(directory, repo_name, private, environment["HF_TOKEN"], environment.get("HF_ENDPOINT"))
     session.finish({**result, "commit": address}, f"{listed}\n{address}")
+
+
+def _find_base(session: Session, adapter: Path) -> str:
+    """Return the base that an adapter names, where it lies on this machine; it must be here or on the Hub."""
+    from flows.runtime.fetching import require_policy
+    from slmsearch.config import PolicyConfig
+    from slmsearch.models.known import known_name, path_of
+    from slmsearch.training.export import find_base
+
+    paths = session.config.paths
+    base = path_of(known_name(find_base(adapter)), paths.data_dir)
+    require_policy(PolicyConfig(model=base), paths)
+    return base
 
 
 @command(cli, "infer")

@@ -1,5 +1,7 @@
 """Adapters of every kind are loaded exactly as PEFT computes them, or refused."""
 
+import json
+import shutil
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -103,6 +105,73 @@ def test_an_adapter_of_another_size_is_refused(tmp_path: Path) -> None:
     adapter = write_adapter(write_base(tmp_path / "base"), tmp_path / "adapter")
     with pytest.raises(ModelError, match="was it trained on this base"):
         load_adapter(open_base(write_base(tmp_path / "wider", heads=6)), str(adapter))
+
+
+def open_policy(base: Path, adapter: Path) -> Any:
+    return load.load_model(PolicyConfig(model=str(base), adapter=str(adapter), device="cpu", dtype="float32"))
+
+
+def write_whole_base(folder: Path, seed: int = 0) -> Path:
+    """A base of this seed with a tokenizer."""
+    tokenizer = AutoTokenizer.from_pretrained(shipped_models() / "tiny-searcher")
+    torch.manual_seed(seed)
+    sizes = {"hidden_size": 48, "intermediate_size": 96, "num_attention_heads": 4, "num_hidden_layers": 2}
+    LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer), **sizes)).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("named", "fits"),
+    [
+        ("", True),
+        ("own", True),
+        ("copy", True),
+        ("owner/own", True),
+        ("other-owner/OWN-bnb-4bit", True),
+        ("another", False),
+        ("Qwen/Qwen2.5-Coder-0.5B-Instruct", False),
+        ("/gone/own", True),
+        ("/gone/sft-1", False),
+    ],
+)
+def test_an_adapter_that_names_another_base_is_refused(named: str, fits: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    own, _ = write_whole_base(tmp_path / "own"), write_whole_base(tmp_path / "another", 1)
+    shutil.copytree(own, tmp_path / "copy")
+    adapter = write_adapter(own, tmp_path / "adapter")
+    settings = json.loads((adapter / "adapter_config.json").read_text())
+    (adapter / "adapter_config.json").write_text(json.dumps({**settings, "base_model_name_or_path": named}))
+    if fits:
+        open_policy(own, adapter)
+        return
+    with pytest.raises(ModelError, match=f"was trained on {named}, and policy.model is {own}: give its base"):
+        open_policy(own, adapter)
+    with pytest.raises(ModelError, match="was trained on"):
+        load_student(PolicyConfig(model=str(own), adapter=str(adapter), device="cpu"), lora=True)
+
+
+def test_an_adapter_that_brings_another_tokenizer_is_refused(tmp_path: Path) -> None:
+    own = write_whole_base(tmp_path / "own")
+    adapter = write_adapter(own, tmp_path / "adapter")
+    tokenizer = AutoTokenizer.from_pretrained(own)
+    tokenizer.save_pretrained(adapter)
+    open_policy(own, adapter)
+    (adapter / "chat_template.jinja").write_text("{% for m in messages %}{{ m.content }}{% endfor %}")
+    with pytest.raises(ModelError, match="brings another chat template"):
+        open_policy(own, adapter)
+    tokenizer.add_tokens(["<more>"])
+    tokenizer.save_pretrained(adapter)
+    with pytest.raises(ModelError, match="brings another vocabulary"):
+        open_policy(own, adapter)
+
+
+@pytest.mark.parametrize("first", ["pissa", "pissa_niter_4", "olora"])
+def test_an_adapter_that_changes_its_base_when_it_is_loaded_is_refused(first: str, tmp_path: Path) -> None:
+    base = write_base(tmp_path / "base")
+    adapter = write_adapter(base, tmp_path / "adapter", init_lora_weights=first)
+    with pytest.raises(ModelError, match=f"began as {first}"):
+        load_adapter(open_base(base), str(adapter))
 
 
 def test_what_cannot_be_merged_exactly_is_refused_and_can_be_kept_beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

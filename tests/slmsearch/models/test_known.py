@@ -38,6 +38,13 @@ def test_an_adapter_brings_the_known_model_that_it_names(tmp_path: Path) -> None
     assert (read_base(known), read_base(put(tmp_path / "none", None)), read_base(tmp_path)) == (BASE, "", None)
 
 
+def test_an_adapter_that_names_a_known_model_by_its_id_on_the_hub_is_put_on_it(tmp_path: Path) -> None:
+    adapter = put(tmp_path / "elsewhere", KNOWN[BASE].hub_id)
+    assert trained_policy(PolicyConfig(model="tiny-searcher"), str(adapter)).model == BASE
+    own = PolicyConfig(model=KNOWN[BASE].hub_id)
+    assert trained_policy(own, str(adapter)).model == own.model, "what the settings name is taken as it is"
+
+
 def test_adapters_are_listed_with_the_licence_of_their_card_or_else_of_their_base(tmp_path: Path) -> None:
     put(tmp_path / ADAPTER, BASE)
     put(tmp_path / "mine", "/here/models/base")
