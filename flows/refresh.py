@@ -97,10 +97,12 @@ def _compare(run: Pipeline, before: ServedPolicy) -> tuple[Refreshed, tuple[str,
     """
     digest, key = before.corpus_digest or "", before.index_key or ""
     made = in_child(versions.refresh, run.config, Version(digest, key), before.measured_on or digest)
-    pages = len(versions.read_by_id(run.config.paths.corpora / digest))
-    if 2 * len(made.edit.removed) > pages:
+    pages, now = (versions.read_by_id(run.config.paths.corpora / one) for one in (digest, made.version.digest))
+    texts = {page.content for page in now.values()}
+    lost = sum(pages[name].content not in texts for name in made.edit.removed)  # others were moved
+    if 2 * lost > len(pages):
         raise CorpusError(
-            f"of the {pages} pages that {before.version} answers from, {len(made.edit.removed)} are not in {run.config.corpus.pages}: "
+            f"of the {len(pages)} pages that {before.version} answers from, {lost} are not in {run.config.corpus.pages}: "
             "set corpus.pages to its documents, or train on these"
         )
     if not made.edit or made.losses or not made.replayed:

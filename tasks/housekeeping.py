@@ -14,6 +14,7 @@ from filelock import FileLock, Timeout
 
 from slmsearch.artifacts.directories import find_abandoned, remove, remove_abandoned
 from slmsearch.config import PathsConfig, RetrievalConfig, RunConfig
+from slmsearch.corpus.store import remove_corpus
 from slmsearch.errors import IndexUnusableError, ServiceError
 from slmsearch.evaluate.shards import SHARDS
 from slmsearch.judge.cache import FILE as VERDICTS
@@ -206,6 +207,8 @@ def _delete(item: Item, registry: RunRegistry | None, retrieval: RetrievalConfig
         remove_version(item.path, retrieval)
     elif item.kind == "half-written":
         remove_abandoned(item.path.parent)
+    elif item.kind == "corpora":
+        remove_corpus(item.path.parent, item.path.name)
     elif item.kind == "checkpoints":
         shutil.rmtree(item.path)
     else:

@@ -7,14 +7,18 @@ killed service begins with it again, and what was made here and can go.
 import logging
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
+
 from flows.stages.policy_choice import SearcherChoice
-from slmsearch.artifacts.directories import remove
 from slmsearch.artifacts.files import read_json, replace_json
 from slmsearch.corpus.store import is_complete as is_corpus
+from slmsearch.corpus.store import remove_corpus
 from slmsearch.errors import ConfigError, IndexUnusableError, ServiceError, SlmSearchError
 from slmsearch.processes.call import Child
 from slmsearch.retrieval.upkeep import remove_version
@@ -46,6 +50,8 @@ class HeldBack:
     edit: str
     reasons: tuple[str, ...]
     at: float
+    replayed: bool
+    """The policy's answers hold it back, else the texts."""
 
 
 class LiveDocuments:
@@ -72,6 +78,8 @@ class LiveDocuments:
         config = self._first.changed({"corpus.questions": None})
         self.folder, self._config, self._choice, self._accept = folder, config, replace(choice, config=config), accept
         self._record = Path(paths.data_dir) / "live" / f"{learnt_dir(paths, str(folder)).name}.json"
+        self._building = self._record.with_suffix(".building")
+        """Notes of keys, each written before what it names is built."""
         self._dirty, self._held, self._next = threading.Event(), dict[str, HeldBack](), dict[str, Refreshed]()
         self._listing: Listing | None = None
         """Last listing of the folder with documents in it."""
@@ -91,6 +99,22 @@ class LiveDocuments:
         """Process that makes the next version; it lives as long as the thread that looks for versions, because its start takes seconds."""
         self._skipped: list[dict[str, str]] = []
 
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Hold the folder, so that no other service with this data directory removes the versions of this one.
+
+        Raises:
+            ConfigError: another one watches it.
+        """
+        self._record.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with FileLock(self._record.with_suffix(".lock"), timeout=0):
+                yield
+        except Timeout:
+            raise ConfigError(
+                f"another service watches {self.folder} with this data directory: stop it, or give this one another paths.data_dir"
+            ) from None
+
     def find(self) -> ServedPolicy:
         """Return the policy and the version to begin with: the one that was served last, else the champion's, else the folder as it is.
 
@@ -99,13 +123,13 @@ class LiveDocuments:
         """
         (served, _), record = self._choice.find_here(), read_json(self._record)
         self._made |= record.get("made", {})
+        self._remember()
         own = Version(served.corpus_digest or "", served.index_key or "")
         if own.digest and not self._is_ours(own.digest):
             log.warning("%s was measured on other documents than %s, and is not known to do well here", served.version, self.folder)
             own = Version("", "")
         last = Version(**record["served"]) if record else own
-        choices = (last, own) if record.get("version") == served.version or not own.digest else (own, last)
-        version = None if self._accept else next((one for one in choices if self._is_there(one)), None)
+        version = None if self._accept else next((one for one in (last, own) if self._is_there(one)), None)
         if version is None:
             version = self._build()
         known = (served.measured_on if own.digest else "", record.get("known", ""))
@@ -118,13 +142,16 @@ class LiveDocuments:
 
     def _build(self) -> Version:
         with Child() as child:
-            made = child.call(refresh.build_version, self._first)
-        self._remember(made.built)
-        return made.version
+            try:
+                return child.call(refresh.build_version, self._first, self._building).version
+            finally:
+                self._remember()
 
-    def _remember(self, built: dict[str, str]) -> None:
-        for kind, key in built.items():
-            if key not in self._made[kind]:
+    def _remember(self) -> None:
+        """Take what was noted before it was built, also by a process that was killed while it built."""
+        notes = self._building.read_text(encoding="utf-8").splitlines() if self._building.is_file() else []
+        for kind, key in (note.split() for note in notes if len(note.split()) == 2):
+            if kind in self._made and key not in self._made[kind]:
                 self._made[kind].append(key)
 
     def _is_there(self, version: Version) -> bool:
@@ -177,25 +204,26 @@ class LiveDocuments:
         if champion is None or not self._is_time(champion.version):
             return None
         self._not_before[champion.version] = time.monotonic() + AGAIN_S  # if it cannot be loaded
-        self._dirty.set()  # its version may be older than the folder
-        champion = replace(champion, config=self._config)
         if champion.corpus_digest and self._is_ours(champion.corpus_digest):
             self._known = champion.measured_on or champion.corpus_digest
-            return champion
-        return replace(champion, corpus_digest=served.corpus_digest, index_key=served.index_key)
+        return replace(champion, config=self._config, corpus_digest=served.corpus_digest, index_key=served.index_key)
 
     def _refresh(self, served: ServedPolicy) -> None:
         """Make the version of the folder as it is now; it becomes the next one if it differs and has lost nothing."""
         assert served.corpus_digest is not None and served.index_key is not None
         self._next.clear()
-        made = self._child.call(refresh.refresh, self._config, Version(served.corpus_digest, served.index_key), self._known)
-        self._remember(made.built)
+        version = Version(served.corpus_digest, served.index_key)
+        try:
+            made = self._child.call(refresh.refresh, self._config, version, self._known, self._building)
+        finally:
+            self._remember()
         self._skipped = [asdict(item) for item in made.skipped]
         if not made.edit:
             self._held.clear()
         elif made.losses:
-            self._hold(made, made.losses)
-        elif made.version.digest not in self._held:
+            self._hold(made, made.losses, replayed=False)
+        elif (held := self._held.get(made.version.digest)) is None or not held.replayed:
+            self._held.pop(made.version.digest, None)  # what its texts had lost is there again, or may be gone
             self._next[made.version.digest] = made
         self._clean(served)
 
@@ -213,14 +241,14 @@ class LiveDocuments:
         was, now = [old for old, _ in pairs], [new for _, new in pairs]
         if reasons := judge_replay(was, now):
             self._next.clear()
-            self._hold(made, tuple(reasons))
+            self._hold(made, tuple(reasons), replayed=True)
             raise HeldBackError(f"the documents of before go on: {made.edit}")
         log.warning("documents: %s; of %d questions %d are answered rightly, %d before", made.edit, len(pairs), sum(now), sum(was))
 
-    def _hold(self, made: Refreshed, reasons: tuple[str, ...]) -> None:
+    def _hold(self, made: Refreshed, reasons: tuple[str, ...], replayed: bool) -> None:
         if made.version.digest not in self._held:
             log.warning("documents: %s; held back (%s): %s", made.edit, "; ".join(reasons), REMEDY)
-        self._held[made.version.digest] = HeldBack(str(made.edit), reasons, time.time())
+        self._held[made.version.digest] = HeldBack(str(made.edit), reasons, time.time(), replayed)
 
     def _note(self, served: ServedPolicy) -> None:
         """Record the version that plays, if it is another one."""
@@ -238,6 +266,7 @@ class LiveDocuments:
         state = {"version": served.version, "served": {"digest": served.corpus_digest, "key": served.index_key}, "known": self._known}
         self._record.parent.mkdir(parents=True, exist_ok=True)
         replace_json(self._record, {**state, "made": self._made})
+        self._building.unlink(missing_ok=True)
         versions = [made.version for made in self._next.values()]
         coming = {served.corpus_digest, served.index_key, self._known, *(one.digest for one in versions), *(one.key for one in versions)}
         if all(key in coming for keys in self._made.values() for key in keys):
@@ -251,7 +280,7 @@ class LiveDocuments:
             for key in [key for key in self._made[kind] if key not in coming and key not in used[kind]]:
                 try:
                     if (parent / key).is_dir():
-                        remove_version(parent / key, self._config.retrieval) if kind == "indexes" else remove(parent / key)
+                        remove_version(parent / key, self._config.retrieval) if kind == "indexes" else remove_corpus(parent, key)
                     self._made[kind].remove(key)
                 except (IndexUnusableError, OSError) as error:  # a process reads it: next time
                     log.info("%s stays for now: %s", key, error)

@@ -102,6 +102,8 @@ def open_service(
         raise ConfigError(f"environment {config.environment} is no searcher; give the configuration of one")
     with ExitStack() as ends:
         ends.enter_context(stopping_by_signal(stop))
+        if live is not None:
+            ends.enter_context(live.alone())
         served = live.find() if live is not None else choice.find()
         choice.say(f"loading {served.version}")
         frac = config.service.traced_frac

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from flows.stages.policy_choice import SearcherChoice
-from slmsearch.errors import CorpusError, EvaluationError
+from slmsearch.errors import EvaluationError, SlmSearchError
 from slmsearch.evaluate.confidence import Calibration, calibrate
 from slmsearch.serving.api import playing
 from slmsearch.serving.api.playing import ServedPolicy
@@ -35,7 +35,7 @@ def calibrate_searcher(choice: SearcherChoice, split: str, limit: int, wrong_at_
     kept = found.keep(wrong_at_most)
     nothing = {"threshold": None, "answered_frac": 0.0, "wrong_frac": None, "low": None, "high": None, "n": 0}
     curve = [asdict(one) for level in (0.01, 0.02, 0.05, 0.1, 0.2, 0.3) if (one := found.keep(level))]
-    told = {"policy": served.version, "index_key": found.index_key, "asked": found.asked, "answers": len(found.scores), "file": str(file)}
+    told = {"policy": served.version, "index_key": found.index_key, "asked": found.asked, "answers": len(found.answers), "file": str(file)}
     return {**(asdict(kept) if kept else nothing), "wrong_at_most": wrong_at_most, "curve": curve, **told}
 
 
@@ -45,7 +45,7 @@ def calibrate_again(choice: SearcherChoice, served: ServedPolicy) -> str | None:
         return None
     try:
         _calibrate(choice, served, SPLIT, 0)
-    except (CorpusError, EvaluationError) as error:  # the promise is void on these documents, and answers say so
+    except SlmSearchError as error:  # the promise is void on these documents, and answers say so; deleted pages must go
         return str(error)
     return None
 

@@ -129,10 +129,13 @@ class SearcherChoice:
         found = self._serve(champion, self._put_on_engine(PolicySpec(CHAMPION, champion.policy(self.config.policy))))
         try:
             return self._promise(found)
-        except ModelError:
-            if not is_same:
+        except ModelError as error:
+            if is_same:
+                return replace(found, promise=served.promise)  # void on these documents, as answers say; withdrawn pages must go
+            if not documents or (found.corpus_digest, found.index_key) == (served.corpus_digest, served.index_key):
                 raise
-            return replace(found, promise=served.promise)  # void on these documents, as answers say; withdrawn pages must go
+            self.say(f"{champion.label} does not play, but what plays answers from its documents: {error}")
+            return replace(served, corpus_digest=found.corpus_digest, index_key=found.index_key)
 
     def _serve(self, champion: Champion, spec: PolicySpec) -> ServedPolicy:
         paths, measured = self.config.paths, champion.tags.get("slmsearch.data_digest", "")
@@ -168,9 +171,9 @@ class SearcherChoice:
             )
         kept = found.keep(self.wrong_at_most)
         if kept is None:
-            wrong = sum(bad for _, bad in found.scores)
+            wrong = sum(bad for _, bad, _ in found.answers)
             raise ModelError(
-                f"{served.version} was wrong in {wrong} of {len(found.scores)} answers, and its surest ones are wrong too often, or too"
+                f"{served.version} was wrong in {wrong} of {len(found.answers)} answers, and its surest ones are wrong too often, or too"
                 f" few, to promise {self.wrong_at_most:g}: promise less, or calibrate on more questions"
             )
         return replace(served, promise=Promise(self.wrong_at_most, found, kept))

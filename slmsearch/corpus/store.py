@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from slmsearch.artifacts.directories import publish, staging_directory
-from slmsearch.artifacts.files import replace_text
+from slmsearch.artifacts.directories import publish, remove, staging_directory
+from slmsearch.artifacts.files import read_json, replace_text
 from slmsearch.config import CorpusConfig
 from slmsearch.corpus.documents.skipped import Skipped
 from slmsearch.corpus.pages import Page
@@ -218,6 +218,18 @@ def is_complete(directory: Path) -> bool:
     except (CorpusError, OSError):
         return False
     return directory.name == manifest.digest == made
+
+
+def remove_corpus(corpora_dir: Path, digest: str) -> None:
+    """Remove a corpus, and what is remembered of the sources that it was read from.
+
+    Raises:
+        OSError: it cannot be removed.
+    """
+    remove(corpora_dir / digest, ignore_errors=False)
+    for file in (corpora_dir / SOURCES).glob("*.json"):
+        if read_json(file).get("digest") == digest:
+            file.unlink(missing_ok=True)
 
 
 def _remembered(corpora_dir: Path, key: str) -> tuple[str, list[Skipped]] | None:

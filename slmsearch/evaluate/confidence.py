@@ -3,11 +3,13 @@
 A logistic regression (scikit-learn) turns what an episode shows into a probability that its answer is right: the probability of the
 answer's tokens, whether a section that was read states it, the rank of that page, the number of turns. It is fitted on one half of the
 pages of the calibration questions. The other half gives the threshold: from the surest answers on, as few as could pass with a wrong one
-among them, more are taken step by step until the exact (Clopper-Pearson) bound of the share of wrong ones exceeds the promise. This is
+among them, more are taken step by step until the (Clopper-Pearson) bound of the share of wrong ones exceeds the promise. This is
 fixed-sequence testing in "learn then test" (Angelopoulos et al., 2021), for the risk "wrong among the answered". It holds for questions
-like those of the calibration.
+like those of the calibration. Answers about one page are right or wrong together, so they count for fewer: their number is divided by the
+design effect (Kish, 1965), 1 + (answers of the same page, its own included, in the mean - 1) times the correlation within a page.
 """
 
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from math import exp, log
@@ -52,7 +54,7 @@ class KeptAnswers:
     wrong_frac: float
     low: float
     high: float
-    """Exact 95 % interval of the share of wrong ones."""
+    """95 % interval of the share of wrong ones."""
     n: int
     """Number of answers."""
 
@@ -67,8 +69,8 @@ class Calibration:
     scale: tuple[float, ...]
     weights: tuple[float, ...]
     bias: float
-    scores: tuple[tuple[float, bool], ...]
-    """Confidence of the answers of the half that decides, and whether each is wrong."""
+    answers: tuple[tuple[float, bool, int], ...]
+    """Confidence of the answers of the half that decides, whether each is wrong, and the number of its page."""
     asked: int
     """Number of questions of that half."""
 
@@ -81,17 +83,20 @@ class Calibration:
         """Return the threshold from which on the promise holds for most answers; None if it holds for none."""
         from scipy.stats import beta
 
-        ranked = sorted(self.scores, reverse=True)
+        ranked = sorted(self.answers, reverse=True)
+        together = _correlation(ranked)
         least = next((n for n in range(2, len(ranked) + 1) if float(beta.ppf(1 - LEVEL, 2, n - 1)) <= wrong_at_most), len(ranked))
         best: KeptAnswers | None = None
         for n in range(least, len(ranked) + 1):
             if n < len(ranked) and (ranked[n - 1][0] == ranked[n][0] or (n - least) % max(1, len(ranked) // STEPS)):
                 continue  # equal confidences stand on one side
-            wrong = sum(bad for _, bad in ranked[:n])
-            if wrong == n or float(beta.ppf(1 - LEVEL, wrong + 1, n - wrong)) > wrong_at_most:
+            wrong = sum(bad for _, bad, _ in ranked[:n])
+            effect = 1 + (sum(count * count for count in Counter(page for *_, page in ranked[:n]).values()) / n - 1) * together
+            bad, good = wrong / effect, (n - wrong) / effect
+            if wrong == n or float(beta.ppf(1 - LEVEL, bad + 1, good)) > wrong_at_most:
                 break
-            low = float(beta.ppf(LEVEL / 2, wrong, n - wrong + 1)) if wrong else 0.0
-            best = KeptAnswers(ranked[n - 1][0], n / self.asked, wrong / n, low, float(beta.ppf(1 - LEVEL / 2, wrong + 1, n - wrong)), n)
+            low = float(beta.ppf(LEVEL / 2, bad, good + 1)) if wrong else 0.0
+            best = KeptAnswers(ranked[n - 1][0], n / self.asked, wrong / n, low, float(beta.ppf(1 - LEVEL / 2, bad + 1, good)), n)
         return best
 
     def write(self, path: Path) -> None:
@@ -100,14 +105,31 @@ class Calibration:
         replace_json(path, asdict(self))
 
 
+def _correlation(answers: Sequence[tuple[float, bool, int]]) -> float:
+    """Return the correlation of wrong answers within a page, 0 to 1: the intraclass correlation of an analysis of variance."""
+    pages: dict[int, list[bool]] = defaultdict(list)
+    for _, wrong, page in answers:
+        pages[page].append(wrong)
+    total, groups = len(answers), len(pages)
+    if groups < 2 or total == groups:
+        return 0.0
+    mean = sum(wrong for _, wrong, _ in answers) / total
+    shares = [(len(found), sum(found) / len(found)) for found in pages.values()]
+    between = sum(count * (share - mean) ** 2 for count, share in shares) / (groups - 1)
+    within = sum(count * share * (1 - share) for count, share in shares) / (total - groups)
+    size = (total - sum(count * count for count, _ in shares) / total) / (groups - 1)
+    spread = between + (size - 1) * within
+    return min(1.0, max(0.0, (between - within) / spread)) if spread > 0 else 0.0
+
+
 def read_calibration(path: Path) -> Calibration | None:
     """Read a calibration; None if there is none."""
     held: dict[str, Any] = read_json(path)
-    if not held:
+    if "answers" not in held:
         return None
-    scores = tuple((float(confidence), bool(wrong)) for confidence, wrong in held["scores"])
+    answers = tuple((float(confidence), bool(wrong), int(page)) for confidence, wrong, page in held["answers"])
     mean, scale, weights = (tuple(map(float, held[name])) for name in ("mean", "scale", "weights"))
-    return Calibration(held["index_key"], mean, scale, weights, held["bias"], scores, held["asked"])
+    return Calibration(held["index_key"], mean, scale, weights, held["bias"], answers, held["asked"])
 
 
 def is_given(answer: str | None) -> bool:
@@ -157,4 +179,5 @@ def calibrate(answers: Sequence[Graded], asked: Sequence[str], index_key: str) -
         weights, bias = model.coef_[0], float(model.intercept_[0])
     rows = [tuple(map(float, row)) for row in (mean, scale, weights)]
     bare = Calibration(index_key, rows[0], rows[1], rows[2], bias, (), sum(page not in first for page in asked))
-    return replace(bare, scores=tuple((bare.confidence(one.shown), one.wrong) for one in rest))
+    numbers = {page: number for number, page in enumerate(pages)}
+    return replace(bare, answers=tuple((bare.confidence(one.shown), one.wrong, numbers[one.cluster]) for one in rest))

@@ -141,6 +141,106 @@ def test_what_was_held_back_stays_so_without_accept(choice: SearcherChoice, fold
     assert LiveDocuments(choice, folder, accept=True).find().index_key != served.index_key
 
 
+def test_a_champion_that_was_measured_on_an_older_version_plays_on_the_documents_as_they_are(
+    choice: SearcherChoice, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was put back on its own version, which the gate then kept: two edits that were served before were lost again."""
+    live = LiveDocuments(choice, folder)
+    first = live.find()
+    edit(folder / "Alba.md", "1500", "1499")
+    served = step(live, first)
+    assert served.index_key != first.index_key
+    promoted = replace(first, version="searcher/2", measured_on=first.corpus_digest or "")
+    finder: Any = lambda _self, playing, documents: promoted if playing.version != promoted.version else None  # noqa: E731
+    monkeypatch.setattr(live, "_choice", type("C", (), {"follows": True, "find_new": finder})())
+    champion = live.find_new(served)
+    assert champion is not None and (champion.version, champion.index_key) == ("searcher/2", served.index_key)
+    assert live.find_new(champion) is None
+    again = LiveDocuments(choice, folder)
+    monkeypatch.setattr(SearcherChoice, "find_here", lambda _: (promoted, False))
+    assert again.find().index_key == served.index_key, "the version that was served last, whatever it was measured on"
+
+
+def test_what_a_link_led_to_is_gone_with_it(choice: SearcherChoice, folder: Path) -> None:
+    (folder / "current.md").symlink_to("Alba.md")
+    live = LiveDocuments(choice, folder)
+    served = live.find()
+    (folder / "Alba.md").unlink()
+    edit(folder / "Brixa.md", "1501", "1498")
+    live._look()
+    assert live.withdrawn(served) == {"alba", "current"}
+    changed = step(live, served)
+    assert changed.index_key != served.index_key and live.describe()["held_back"] is None
+
+
+def test_a_version_whose_unreadable_file_is_deleted_is_held_no_longer(choice: SearcherChoice, folder: Path) -> None:
+    live = LiveDocuments(choice, folder)
+    served = live.find()
+    edit(folder / "Alba.md", "1500", "1499")
+    (folder / "Delos.md").write_text("")
+    assert step(live, served) is served and live.describe()["held_back"] is not None
+    (folder / "Delos.md").unlink()
+    assert step(live, served).index_key != served.index_key and live.describe()["held_back"] is None
+
+
+def test_another_tag_alone_is_an_edit(choice: SearcherChoice, folder: Path) -> None:
+    text = (folder / "Alba.md").read_text()
+    (folder / "Alba.md").write_text(f"---\ntags: [public]\n---\n{text}")
+    live = LiveDocuments(choice, folder)
+    served = live.find()
+    (folder / "Alba.md").write_text(f"---\ntags: [secret]\n---\n{text}")
+    assert step(live, served).corpus_digest != served.corpus_digest
+
+
+def test_after_a_move_of_all_files_lost_facts_are_still_missed(choice: SearcherChoice, folder: Path) -> None:
+    live = LiveDocuments(choice, folder)
+    served = live.find()
+    (folder / "2025").mkdir()
+    for name in NAMES:
+        (folder / f"{name}.md").rename(folder / "2025" / f"{name}.md")
+    moved = step(live, served)
+    assert moved.corpus_digest != served.corpus_digest
+    for number, name in enumerate(NAMES):
+        edit(folder / "2025" / f"{name}.md", str(1500 + number), str(1300 + number))
+    assert step(live, moved) is moved
+    held: Any = live.describe()["held_back"]
+    assert "are no longer there" in held["reasons"][0]
+
+
+def test_one_service_at_a_time_watches_a_folder(choice: SearcherChoice, folder: Path) -> None:
+    with LiveDocuments(choice, folder).alone(), pytest.raises(ConfigError, match="another service watches"):
+        LiveDocuments(choice, folder).alone().__enter__()
+    with LiveDocuments(choice, folder).alone():
+        pass
+
+
+def test_what_a_killed_or_failed_build_left_is_removed_later(choice: SearcherChoice, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    live = LiveDocuments(choice, folder)
+    served = live.find()
+    paths = choice.config.paths
+    before = {path.name for path in (*paths.corpora.iterdir(), *paths.index.iterdir())}
+
+    def fail(*_: object, **__: object) -> None:
+        raise IndexUnusableError("the disk is full")
+
+    with monkeypatch.context() as broken:
+        broken.setattr("slmsearch.serving.documents.refresh.build_index", fail)
+        for number in range(3):
+            edit(folder / "Alba.md", str(1500 - number), str(1499 - number))
+            live._not_before.clear()
+            with pytest.raises(IndexUnusableError):
+                step(live, served)
+    assert len([path for path in paths.corpora.iterdir() if path.name not in before]) == 3
+    again = LiveDocuments(choice, folder)  # as after a kill
+    served = again.find()
+    served = step(again, served)
+    step(again, served)
+    left = {path.name for path in (*paths.corpora.iterdir(), *paths.index.iterdir()) if path.is_dir()} - before
+    assert left == {served.corpus_digest, served.index_key}
+    known = [json.loads(file.read_text())["digest"] for file in (paths.corpora / "sources").glob("*.json")]
+    assert sorted(known) == sorted(path.name for path in paths.corpora.iterdir() if path.name != "sources")
+
+
 def test_nothing_is_removed_that_was_there_before_or_that_is_recorded_as_used(choice: SearcherChoice, folder: Path) -> None:
     config = choice.config.changed({"corpus.pages": str(folder)})
     learnt = build_version(config)

@@ -3,6 +3,7 @@
 import json
 import shutil
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -224,6 +225,31 @@ def test_a_service_takes_new_documents_over_though_nothing_keeps_its_promise_the
     assert after is not None and after.index_key == found["index_key"]
     with pytest.raises(ModelError, match="wrong too often"):
         choose(config).find()
+
+
+def test_what_plays_takes_new_documents_over_though_the_next_champion_keeps_no_promise(
+    config: RunConfig, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A deleted page was quoted until somebody calibrated the new champion."""
+
+    def refuse(_choice: SearcherChoice, _served: Any) -> Any:
+        raise ModelError("is not calibrated")
+
+    before = replace(choose(config).find(), version="slmsearch-searcher/0")
+    (folder / "TownB1.md").unlink()
+    found = run(config)
+    monkeypatch.setattr(SearcherChoice, "_promise", refuse)
+    after = choose(config).find_new(before)
+    assert after is not None and (after.version, after.index_key) == ("slmsearch-searcher/0", found["index_key"])
+    with pytest.raises(ModelError, match="is not calibrated"):
+        choose(config).find_new(after)
+
+
+def test_moved_documents_are_the_same_documents(config: RunConfig, folder: Path) -> None:
+    (folder / "2025").mkdir()
+    for file in sorted(folder.glob("*.md")):
+        file.rename(folder / "2025" / file.name)
+    assert run(config)["state"] in ("refreshed", "held back"), "and are not refused as others"
 
 
 def test_of_a_file_in_the_place_of_another_the_former_text_is_withdrawn(config: RunConfig, folder: Path) -> None:

@@ -1,12 +1,15 @@
 """Sources of an answer: the sections that an episode read, and the sentences in them that state it."""
 
+import re
+from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.pages import Page, Section
-from slmsearch.corpus.questions import CLOSED, holds_answer, is_passage
+from slmsearch.corpus.questions import CLOSED, content_words, holds_answer, is_passage
 from slmsearch.environments.searcher.evidence import read_sections
+from slmsearch.environments.searcher.quoting import body_of
 from slmsearch.episodes.episode import Episode
 from slmsearch.judge.exact import is_abstention
 from slmsearch.judge.typed import readings
@@ -14,6 +17,8 @@ from slmsearch.made_questions.cloze import find_spans, read_code
 from slmsearch.made_questions.sentences import plain_paragraphs, split_sentences
 
 QUOTED_CHARS = 600
+_GO_ON = re.compile(r"\n\(page \d+ of \d+; go on with [^\n]*\)\Z")
+"""Line below a part of a section."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +41,15 @@ class AnswerSource:
     """Page of a PDF, or slide, on which the section begins, from 1; None if it is not known."""
 
 
-def find_sources(episode: Episode, library: Library) -> list[AnswerSource]:
-    """List the sections that were read, in order, each once."""
+def find_sources(episode: Episode, library: Library, question: str = "") -> list[AnswerSource]:
+    """List the sections that were read, in order, each once; of several sentences that state the answer the nearest to the question."""
     sources, answer, quotation = [], episode.answer or "", episode.quotation
     for section_id in dict.fromkeys(section_id for turn in episode.turns for section_id in read_sections(turn)):
         section = library.section(section_id)
         page = library.page(section.page_id) if section else None
         if section and page:
             is_quoted = quotation is not None and quotation.section_id == section_id
-            support = answer if is_quoted else find_support(section.text, answer)
+            support = answer if is_quoted else find_support(_shown(section, episode), answer, question)
             text, path = _quote(section.text, answer, support), str(page.metadata.get("path", ""))
             number = _find_page(page, section, library)
             sources.append(AnswerSource(page.id, page.title, section_id, section.heading, text, is_quoted, support, path, number))
@@ -66,21 +71,43 @@ def is_supported(episode: Episode, sources: Iterable[AnswerSource]) -> bool | No
     return any(source.supports for source in sources)
 
 
-def find_support(text: str, answer: str) -> str:
-    """Return the first sentence of a Markdown text, or else its first line, that states an answer; empty if none does.
+def _shown(section: Section, episode: Episode) -> str:
+    """Return the parts of a section's text that an episode showed, in their order; all of it where a program read it."""
+    body, places = body_of(section), set[tuple[int, int]]()
+    begin = section.text.find(body)
+    for made in (made for turn in episode.turns for made in turn.made if section.id in made.result.section_ids):
+        if not made.result.text:
+            return section.text
+        part = _GO_ON.sub("", made.result.text)
+        if (start := section.text.find(part)) >= 0:
+            places.add((start, start + len(part)))
+        else:  # a search shows the beginnings of several
+            places.add((begin, begin + bisect_left(range(len(body)), True, key=lambda end: body[: end + 1] not in made.result.text)))
+    return "".join(section.text[start:stop] for start, stop in sorted(places))
 
-    A sentence states the words of the answer, or a number, date or name that is read as the same value (`judge/typed.py`).
+
+def find_support(text: str, answer: str, question: str = "") -> str:
+    """Return a sentence of a Markdown text, or else a line, that states an answer; empty if none does.
+
+    A sentence states the words of the answer, or a number, date or name that is read as the same value (`judge/typed.py`). Of several
+    that do it is the one with most words of the question, of equal ones the first.
     """
+    asked = content_words(question)
+
+    def choose(found: Iterable[str]) -> str:
+        return max(found, key=lambda line: len(asked & content_words(line)), default="")
+
     if not answer.strip() or is_abstention(answer):
         return ""
     sentences = [sentence for paragraph in plain_paragraphs(text, keep_code=True) for sentence in split_sentences(paragraph)]
-    lines = [*sentences, *(line.strip() for line in text.splitlines())]
-    if whole := next((line for line in lines if holds_answer(line, answer)), ""):
-        return whole
+    lines = [line.strip() for line in text.splitlines()]
+    for kept in (sentences, lines):
+        if whole := choose(line for line in kept if holds_answer(line, answer)):
+            return whole
     if is_passage(answer):
         return ""
     value = readings(answer)
-    return next((line for line in sentences if any(not value.isdisjoint(readings(span.text)) for span in find_spans(*read_code(line)))), "")
+    return choose(line for line in sentences if any(not value.isdisjoint(readings(span.text)) for span in find_spans(*read_code(line))))
 
 
 def _quote(text: str, answer: str, support: str) -> str:

@@ -1,12 +1,20 @@
 """Questions that lean on the turn before: completed by a template with the names that were said there, so that they can be searched for."""
 
+import json
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 
 from slmsearch.corpus.questions import content_words
+from slmsearch.judge.exact import is_abstention
 
 _REFERS = re.compile(r"\b(?:it|itself|they|them|he|him|she|hers)\b(?!')", re.IGNORECASE)
 """Words that stand for something said before."""
+_EMPTY_IT = re.compile(
+    r"\b(?:is|was|will|does|did|can|could|should|would) it (?:be )?(?:(?:rain|snow)\w*|allowed|necessary|possible|safe|time|true|worth)\b",
+    re.IGNORECASE,
+)
+"""Words among which "it" stands for nothing."""
 _OWNED = re.compile(r"\b(?:its|their|his|her)\b", re.IGNORECASE)
 """Words that do so unless a name stands before them."""
 _GOES_ON = re.compile(r"(?:and|or|but|also|then|what about|how about)\b", re.IGNORECASE)
@@ -17,6 +25,10 @@ _SMALL = (
 _ASKING = re.compile(rf"(?:{'|'.join(_SMALL.split())})\b ?", re.IGNORECASE)
 """A word that begins a question and is no name."""
 _WORD = re.compile(r"\w+")
+MAX_WORDS = 12
+"""Number of words up to which an answer is a name or a value, and is added."""
+NEAREST, NO_ANSWER_WAS_FOUND = "the nearest is:", "No answer was found"
+"""Words of the service before an answer that is not sure, and in the place of one."""
 MAX_CHARS = 200
 """Longest text that is added, in characters."""
 
@@ -32,15 +44,25 @@ def complete(question: str, before: str, answer: str) -> str:
         answer: answer to that; empty for none.
     """
     owned = _OWNED.search(question)
-    leans = _REFERS.search(question) or _GOES_ON.match(question) or (owned and not find_names(question[: owned.start()]))
+    leans = _REFERS.search(_EMPTY_IT.sub("", question)) or _GOES_ON.match(question) or (owned and not find_names(question[: owned.start()]))
     if not before or not leans:
         return question
     kept = content_words(before) - {*_SMALL.split()}
     said = dict.fromkeys(
-        [*(find_names(before) or [" ".join(word for word in _WORD.findall(before) if word.lower() in kept)]), answer.strip()]
+        [*(find_names(before) or [" ".join(word for word in _WORD.findall(before) if word.lower() in kept)]), _said(answer)]
     )
     known = ", ".join(name for name in said if name and name not in question)
     return f"{question} ({known[:MAX_CHARS]})" if known else question
+
+
+def _said(answer: str) -> str:
+    """Return the answer in the text of an assistant: without its wrapping, and empty if it is a refusal, or is no short answer."""
+    text = answer.strip().partition(NEAREST)[2].strip() or answer.strip()
+    with suppress(ValueError, RecursionError):
+        found = json.loads(text)
+        text = found["answer"] if isinstance(found, dict) and isinstance(found.get("answer"), str) else text
+    is_answer = not is_abstention(text) and not text.startswith(NO_ANSWER_WAS_FOUND) and "\n" not in text
+    return text if is_answer and len(text.split()) <= MAX_WORDS else ""
 
 
 def find_names(text: str) -> list[str]:

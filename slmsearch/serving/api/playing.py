@@ -107,6 +107,8 @@ class Answer:
     index_key: str
     scope: Scope = EVERYWHERE
     """Pages that the question could use."""
+    is_whole: bool = True
+    """False if pages of the index version were withdrawn."""
     promise: Promise | None = None
     confidence: float | None = None
     """Probability that the answer is right; None for no answer, for "I don't know", and without a promise."""
@@ -235,7 +237,7 @@ def play(
             questions.append(Question(name, one.text, "", view=loaded.view(withdrawn, one.scope), traceparent=one.traceparent))
         else:
             episode = Episode(name, (), StopReason.FAILED, failure=NO_PAGES)
-            on_end(name, Answer(episode, (), loaded.served.version, loaded.index_key, one.scope))
+            on_end(name, Answer(episode, (), loaded.served.version, loaded.index_key, one.scope, not withdrawn))
     if not questions:
         return
     environment = loaded.environment
@@ -247,11 +249,11 @@ def play(
 
     def tell_end(question: Question, episode: Episode) -> None:
         played = episode if loaded.served.spec.policy is not None else without_tokens(episode)
-        sources = tuple(find_sources(episode, toolbox.library))
+        sources = tuple(find_sources(episode, toolbox.library, question.question))
         promise, sure = loaded.served.promise, None
         if promise is not None and is_given(episode.answer):
             sure = promise.calibration.confidence(describe(episode, sources))
-        answer = Answer(played, sources, loaded.served.version, loaded.index_key, asked[question.id].scope, promise, sure)
+        answer = Answer(played, sources, loaded.served.version, loaded.index_key, asked[question.id].scope, not withdrawn, promise, sure)
         if asked[question.id].verify and is_supported(episode, sources):
             held.append((question, answer))
         else:
@@ -293,9 +295,8 @@ def _verify(loaded: _Loaded, held: Sequence[tuple[Question, Answer]], sampling: 
         hidden = frozenset((*(question.view.hidden if question.view else ()), *known.section_ids, *gone))
         again.append(replace(question, view=View(hidden)))
     played = play_episodes(again, loaded.sampler, toolbox, loaded.environment.config.searcher, sampling)
-    broken = (StopReason.FAILED, StopReason.MAX_TOKENS)
     return [
-        None if episode.stop_reason in broken else not typed_match(episode.answer, (text,))
+        None if episode.stop_reason is not StopReason.ANSWERED else not typed_match(episode.answer, (text,))
         for episode, text in zip(played, given, strict=True)
     ]
 
@@ -342,7 +343,7 @@ def collect(split: str, limit: int, progress: Callable[[int, int], None]) -> tup
         episodes = environment.complete(batch, environment.play(batch, loaded.sampler, sampling))
         for question, episode, row in zip(batch, episodes, environment.grade(batch, episodes), strict=True):
             if is_given(episode.answer) and not row.failed:
-                shown = describe(episode, find_sources(episode, toolbox.library))
+                shown = describe(episode, find_sources(episode, toolbox.library, question.question))
                 graded.append(Graded(shown, not row.correct, (question.page_ids or ("",))[0]))
         progress(start + len(batch), len(questions))
     return graded, [(question.page_ids or ("",))[0] for question in questions]

@@ -362,7 +362,7 @@ def describe_answer(answer: Answer, steps: Sequence[PlayedStep]) -> FoundAnswer:
     text = None if episode.answer is None else encodable(episode.answer)
     told = None
     if promise is not None:
-        holds = promise.calibration.index_key == answer.index_key and answer.scope == EVERYWHERE
+        holds = promise.calibration.index_key == answer.index_key and answer.scope == EVERYWHERE and answer.is_whole
         told = KeptPromise(wrong_at_most=promise.wrong_at_most, level=1 - LEVEL, n=promise.kept.n, holds=holds)
     return FoundAnswer(
         answer=UNKNOWN_ANSWER if answer.is_unsure else text,

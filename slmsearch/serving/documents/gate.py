@@ -51,12 +51,8 @@ class Edit:
 
 def compare_pages(before: Mapping[str, Page], after: Mapping[str, Page]) -> Edit:
     """Return which pages were added, changed or removed, in the order of the corpora."""
-    changed = (name for name, page in after.items() if name in before and _text(before[name]) != _text(page))
+    changed = (name for name, page in after.items() if name in before and before[name] != page)
     return Edit(tuple(name for name in after if name not in before), tuple(changed), tuple(name for name in before if name not in after))
-
-
-def _text(page: Page) -> tuple[str, str, object]:
-    return page.title, page.content, page.metadata.get("path")
 
 
 def find_losses(

@@ -36,7 +36,8 @@ def list_documents(folder: Path) -> Listing | None:
     except (CorpusError, OSError):
         return None
     for entry in entries:
-        there.add(printable(entry.place))
+        if entry.reason is not Reason.BROKEN_LINK:  # what it led to is gone
+            there.add(printable(entry.place))
         if entry.reason is Reason.UNREADABLE and entry.place.endswith("/"):
             closed.append(printable(entry.place))
         if entry.reason in (None, Reason.EMPTY, Reason.UNREADABLE, Reason.LARGE):

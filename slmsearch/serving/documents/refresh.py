@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slmsearch.config import RunConfig
-from slmsearch.corpus.documents.skipped import ORDINARY, Skipped
+from slmsearch.corpus.documents.skipped import ORDINARY, Reason, Skipped
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.pages import Page
 from slmsearch.corpus.questions import Question
@@ -61,8 +61,12 @@ class Refreshed:
     """Questions whose answers both versions state."""
 
 
-def build_version(config: RunConfig) -> Built:
+def build_version(config: RunConfig, notes: Path | None = None) -> Built:
     """Read the configured folder and index it; of both only what changed is computed.
+
+    Args:
+        config: settings whose `corpus.pages` is the folder.
+        notes: file that gets a line, `corpora KEY` or `indexes KEY`, when something new is about to stand there.
 
     Raises:
         CorpusError: the folder cannot be read or holds no pages.
@@ -76,6 +80,11 @@ def build_version(config: RunConfig) -> Built:
     built = {} if digest in before else {"corpora": digest}
     if not is_complete(paths.index / key):
         built["indexes"] = key
+    if notes is not None and built:
+        notes.parent.mkdir(parents=True, exist_ok=True)
+        with notes.open("a", encoding="utf-8") as file:
+            file.writelines(f"{kind} {made}\n" for kind, made in built.items())
+    if "indexes" in built:
         build_index(paths.corpora / digest, paths.index, config.retrieval, current=False)
     return Built(Version(digest, key), built, tuple(skipped))
 
@@ -88,23 +97,26 @@ def build_without(config: RunConfig, digest: str, gone: Container[str]) -> Versi
     return Version(made, build_index(corpora / made, config.paths.index, config.retrieval, current=False))
 
 
-def refresh(config: RunConfig, served: Version, known: str) -> Refreshed:
+def refresh(config: RunConfig, served: Version, known: str, notes: Path | None = None) -> Refreshed:
     """Make the version of the folder as it is now, compare it with the served one, and choose the questions that decide.
 
     Args:
         config: settings whose `corpus.pages` is the folder.
         served: version that is served.
         known: digest of the corpus whose questions are known.
+        notes: see `build_version`.
 
     Raises:
         CorpusError, IndexUnusableError, EmbedderError: see `build_version`.
     """
-    made = build_version(config)
+    made = build_version(config, notes)
     before, after = (read_by_id(config.paths.corpora / digest) for digest in (served.digest, made.version.digest))
     edit = compare_pages(before, after)
     questions = [question for question, _ in read_questions(config.paths.corpora / known)]
-    questions = questions or _ask(config, served, before, KNOWN)
-    losses = find_losses(before, after, edit, {item.path: item.reason for item in made.skipped}, questions)
+    if len(still_asked(questions, before, before, REPLAYED)) < REPLAYED:  # none are known yet, or their pages have other names by now
+        questions += _ask(config, served, before, KNOWN)
+    left_out = {item.path: item.reason for item in made.skipped if item.reason != Reason.BROKEN_LINK}
+    losses = find_losses(before, after, edit, left_out, questions)
     if not losses and edit.changed:
         old, new = (len(_ask(config, *version, MADE, edit.changed)) for version in ((served, before), (made.version, after)))
         losses = compare_made(old, new)

@@ -36,6 +36,29 @@ def test_a_promise_is_kept_on_answers_that_calibration_has_not_seen() -> None:
     assert made >= 50 and broken <= 6, f"{broken} of {made}"
 
 
+def test_a_promise_is_kept_where_questions_about_one_page_are_right_or_wrong_together() -> None:
+    """Ten questions a page, nine of ten with the page's fate, 5.5 % wrong: as if independent, the promise was made in 7 % of the tries."""
+    chance, broken = random.Random(11), 0
+    for _ in range(80):
+        fates = [chance.random() < 0.055 for _ in range(160)]
+        answers = [
+            Graded((chance.gauss(0, 1),), fate if chance.random() < 0.9 else chance.random() < 0.055, f"p{number}")
+            for number, fate in enumerate(fates)
+            for _ in range(10)
+        ]
+        found = calibrate(answers, [one.cluster for one in answers], "k")
+        broken += found is not None and found.keep(0.05) is not None
+    assert broken <= 2, f"{broken} of 80"
+
+
+@pytest.mark.parametrize(("pages", "answered"), [(1, None), (40, None), (400, 1.0)])
+def test_answers_about_one_page_count_for_fewer(pages: int, answered: float | None) -> None:
+    """400 answers, 2 % wrong: all about the same pages, each about one of its own, or as many that are wrong together."""
+    answers = tuple((0.9, number % pages < max(1, pages // 50), number % pages) for number in range(400))
+    kept = Calibration("k", (), (), (), 0.0, answers, 400).keep(0.05)
+    assert (kept and kept.answered_frac) == answered
+
+
 def test_nothing_is_promised_where_nothing_keeps_it() -> None:
     chance = random.Random(3)
     answers = play(400, chance, wrong=0.9)

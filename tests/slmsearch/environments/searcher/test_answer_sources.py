@@ -58,15 +58,21 @@ def test_any_text_and_answer_have_a_support_that_stands_there_or_none(text: str,
     assert isinstance(find_support(text, answer), str)
 
 
-def read(*sections: str, answer: str | None) -> Episode:
-    turns = [Turn("", ToolCall("read_section", name), result=ToolResult("...", True, ("p",), (name,))) for name in sections]
+PAGES = {"path": "a/manual.pdf", "section_pages": [["Steps", 3], ["Care", 4], ["Steps", 7]]}
+CONTENT = "# Manual\n\n## Steps\n\nTurn it on.\n\n## Care\n\nUse soap.\n\n## Steps\n\nWait for 12 minutes.\n"
+MANUAL = Library([Page("p", "Manual", CONTENT, PAGES)])
+
+
+def read(*sections: str, answer: str | None, text: str | None = None) -> Episode:
+    """An episode that read sections of the manual, or of each this text."""
+    whole = {section.id: section.text for section in MANUAL.sections("p")}
+    results = {name: ToolResult(whole[name] if text is None else text, True, ("p",), (name,)) for name in sections}
+    turns = [Turn("", ToolCall("read_section", name), result=results[name]) for name in sections]
     return Episode("q", (*turns, Turn("", answer=answer)), StopReason.ANSWERED)
 
 
 def test_what_was_read_is_told_from_what_states_the_answer() -> None:
-    pages = {"path": "a/manual.pdf", "section_pages": [["Steps", 3], ["Care", 4], ["Steps", 7]]}
-    content = "# Manual\n\n## Steps\n\nTurn it on.\n\n## Care\n\nUse soap.\n\n## Steps\n\nWait for 12 minutes.\n"
-    library = Library([Page("p", "Manual", content, pages)])
+    library = MANUAL
     found = find_sources(episode := read("p:care", "p:steps_2", answer="12 minutes"), library)
     assert [(source.supports, source.path, source.page) for source in found] == [
         ("", "a/manual.pdf", 4),
@@ -78,3 +84,23 @@ def test_what_was_read_is_told_from_what_states_the_answer() -> None:
     for unsayable in ("I don't know", "yes", None):
         episode = read("p:care", answer=unsayable)
         assert is_supported(episode, find_sources(episode, library)) is None
+
+
+def test_only_what_was_shown_of_a_section_supports_an_answer() -> None:
+    """The first of two parts was read, or the beginning of the section was shown by a search; the answer stands in the rest."""
+    long = "Turn it on. " * 40 + "Wait for 12 minutes."
+    library = Library([Page("p", "Manual", f"# Manual\n\n## Steps\n\n{long}\n")])
+    (section,) = (one for one in library.sections("p") if one.heading == "Steps")
+    first, rest = section.text[:300], section.text[300:]
+    more = f"\n(page 1 of 2; go on with {section.id}#2)"
+    shown = f"p:steps: Manual\n{long[:200]}{more}\n\nq: Another"
+    for texts, supported in (([first + more], False), ([first + more, rest], True), ([section.text], True), ([shown], False), ([""], True)):
+        turns = [Turn("", ToolCall("read_section", "p:steps"), result=ToolResult(text, True, ("p",), (section.id,))) for text in texts]
+        episode = Episode("q", (*turns, Turn("", answer="12 minutes")), StopReason.ANSWERED)
+        assert is_supported(episode, find_sources(episode, library)) is supported, texts
+
+
+def test_of_several_sentences_with_the_answer_the_one_about_the_question_supports_it() -> None:
+    text = "See chapter 7 for the list.\n\nThe bridge has 7 arches.\n\n| 7 | 12 |\n"
+    assert find_support(text, "7", "How many arches has the bridge?") == "The bridge has 7 arches."
+    assert find_support(text, "7") == "See chapter 7 for the list."

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slmsearch.episodes.episode import StopReason
 from slmsearch.serving.api.follow_up import MAX_CHARS, complete, find_names, turn_before
-from slmsearch.serving.api.protocol import parse_request
+from slmsearch.serving.api.protocol import NO_ANSWER, parse_request
 from tests.root import ROOT
 
 TURNS = [json.loads(line) for line in (ROOT / "tests/e2e/two_turn_questions.jsonl").read_text(encoding="utf-8").splitlines()]
@@ -22,6 +23,14 @@ TURNS = [json.loads(line) for line in (ROOT / "tests/e2e/two_turn_questions.json
         ("Who built the Eiffel Tower?", "Where is Paris?", "France", "Who built the Eiffel Tower?"),
         ("When was it built?", "", "", "When was it built?"),
         ("Is it in Paris?", "Where is the Louvre?", "Paris", "Is it in Paris? (Louvre)"),
+        ("Is it raining in Paris today?", "Who wrote Faust?", "Goethe", "Is it raining in Paris today?"),
+        ("Is it possible to climb it?", "Where is the Eiffel Tower?", "Paris", "Is it possible to climb it? (Eiffel Tower, Paris)"),
+        ("When was it built?", "Where is the Eiffel Tower?", NO_ANSWER[StopReason.MAX_TURNS], "When was it built? (Eiffel Tower)"),
+        ("When was it built?", "Where is the Eiffel Tower?", "I don't know", "When was it built? (Eiffel Tower)"),
+        ("When was it built?", "Who built the Tower?", "I don't know; the nearest is: Eiffel", "When was it built? (Tower, Eiffel)"),
+        ("When was it built?", "Who built the Tower?", '{"answer": "Eiffel"}', "When was it built? (Tower, Eiffel)"),
+        ("When was it built?", "Who built the Tower?", "1. Lift it.\n2. Put it down.", "When was it built? (Tower)"),
+        ("When was it built?", "Who built the Tower?", "one word after the other " * 4, "When was it built? (Tower)"),
     ],
 )
 def test_names_of_the_turn_before_are_added_where_a_question_leans_on_it(question: str, before: str, answer: str, completed: str) -> None:
