@@ -10,6 +10,7 @@ from flows.runtime.fetching import require_policy
 from flows.runtime.servers import Say
 from flows.stages.policy_choice import choose_policy
 from slmsearch.artifacts.directories import require_replaceable
+from slmsearch.artifacts.files import read_json
 from slmsearch.config import PolicyConfig, RunConfig
 from slmsearch.corpus.store import load_questions
 from slmsearch.environments.registry import environment_of, open_environment
@@ -56,6 +57,10 @@ def export_policy(
         raise ModelError(f"{policy} has no model: name an adapter or a model")
     require_policy(spec.policy, config.paths)
     played = spec.policy
+    if other := _find_other_settings(config, played):
+        say(
+            f"{policy} was trained with other settings of {', '.join(other)}: what is written is as configured now; give those with --config"
+        )
     found: list[Parity] = []
 
     def check(exported: Exported) -> None:
@@ -63,6 +68,13 @@ def export_policy(
 
     exported = export_gguf(played, out, kind, describe_interface(config), check if questions else None)
     return exported, found[0] if found else None
+
+
+def _find_other_settings(config: RunConfig, policy: PolicyConfig) -> list[str]:
+    """Return the settings of the searcher with which an adapter of this installation was trained, and which are others now."""
+    job = read_json(Path(policy.adapter).parent / "job.json") if policy.adapter else {}
+    trained, now = job.get("config", {}).get("searcher", {}), config.searcher.model_dump(mode="json")
+    return [f"searcher.{name}" for name, value in trained.items() if name in now and now[name] != value]
 
 
 def describe_interface(config: RunConfig) -> Interface:

@@ -35,6 +35,11 @@ from tasks.retention import in_use
 
 LOOK_S = 1.0
 """Time between two looks at the folder, in seconds; ten times as long as a look takes, if that is more."""
+SETTLE_S = 10.0
+"""Time after which a folder that changes at every look is indexed all the same; else the first look that finds no change comes before, so
+that no half-written file is served."""
+SHOWN = 5
+"""Number of withdrawn pages that a line of the log names."""
 AGAIN_S = 60.0
 """Time after which a version that could not be made, or a champion that could not be played, is tried again."""
 REMEMBERED = 4
@@ -84,6 +89,12 @@ class LiveDocuments:
         self._listing: Listing | None = None
         """Last listing of the folder with documents in it."""
         self._is_gone = False
+        self._changed_since = 0.0
+        """Time of the first of several looks that found changes, by `time.monotonic`; 0.0 if the last one found none."""
+        self._withdrawn: set[str] = set()
+        """Pages of the version that plays whose files are gone."""
+        self._since = time.time()
+        """Time since which the version plays."""
         self._made: dict[str, list[str]] = {"corpora": [], "indexes": []}
         """Keys of what was made here."""
         self._known = ""
@@ -137,6 +148,7 @@ class LiveDocuments:
         served = replace(served, corpus_digest=version.digest, index_key=version.key, config=self._config)
         self._look()
         self._note(served)
+        self._changed_since = 0.0
         self._dirty.set()
         return served
 
@@ -254,7 +266,12 @@ class LiveDocuments:
         """Record the version that plays, if it is another one."""
         if (served.version, served.corpus_digest) == self._noted:
             return
+        if served.corpus_digest != self._noted[1]:
+            record = read_json(self._record)
+            was_served = record.get("served", {}).get("digest") == served.corpus_digest
+            self._since = record.get("since", time.time()) if was_served else time.time()
         self._noted = served.version, served.corpus_digest
+        self._files_of(served.corpus_digest or "")
         self._not_before.clear()  # it plays: what made others wait is over
         self._held.clear()
         self._next.pop(served.corpus_digest or "", None)
@@ -263,7 +280,8 @@ class LiveDocuments:
     def _clean(self, served: ServedPolicy) -> None:
         """Write the record, then remove what was made here and nothing uses: neither this service nor any version, run or evaluation."""
         paths = self._config.paths
-        state = {"version": served.version, "served": {"digest": served.corpus_digest, "key": served.index_key}, "known": self._known}
+        version = {"digest": served.corpus_digest, "key": served.index_key}
+        state = {"version": served.version, "served": version, "known": self._known, "since": self._since}
         self._record.parent.mkdir(parents=True, exist_ok=True)
         replace_json(self._record, {**state, "made": self._made})
         self._building.unlink(missing_ok=True)
@@ -310,9 +328,26 @@ class LiveDocuments:
         if self._is_gone and before is not None:
             log.warning("%s is there again", self.folder)
         self._is_gone = False
+        now = time.monotonic()
         if before is None or found.files != before.files or found.there != before.there:
+            self._changed_since = self._changed_since or now
+        elif self._changed_since:  # nobody writes any more
+            self._changed_since = 0.0
+            self._dirty.set()
+        if self._changed_since and now - self._changed_since >= SETTLE_S:
+            self._changed_since = now
             self._dirty.set()
         self._listing = found
+        self._tell_withdrawn()
+
+    def _tell_withdrawn(self) -> None:
+        """Log the pages of the version that plays whose files went since the last look."""
+        files, listing = self._files.get(self._noted[1] or "", {}), self._listing
+        gone = {page for page, path in files.items() if path and listing is not None and not listing.holds(path)}
+        if new := sorted(gone - self._withdrawn):
+            more = f" and {len(new) - SHOWN} more" if len(new) > SHOWN else ""
+            log.warning("documents: withdrawn, because their files are gone: %s%s", ", ".join(new[:SHOWN]), more)
+        self._withdrawn = gone
 
     def withdrawn(self, served: ServedPolicy) -> frozenset[str]:
         """Return the ids of a version's pages whose files are gone."""
@@ -334,5 +369,6 @@ class LiveDocuments:
         """Return the folder, its pages, what is held back and why, and the files that could not be read."""
         held = next(reversed([*self._held.values()]), None)
         shown = held and {"edit": held.edit, "reasons": held.reasons, "at": held.at, "remedy": REMEDY}
-        pages = len(self._files.get(self._noted[1] or "", ()))
-        return {"folder": str(self.folder), "pages": pages, "held_back": shown, "skipped": self._skipped}
+        pages, age_s = len(self._files.get(self._noted[1] or "", ())), round(time.time() - self._since, 1)
+        told = {"folder": str(self.folder), "pages": pages, "withdrawn": len(self._withdrawn), "age_s": age_s}
+        return {**told, "held_back": shown, "skipped": self._skipped}

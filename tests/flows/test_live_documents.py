@@ -66,7 +66,8 @@ def edit(file: Path, old: str, new: str) -> None:
 
 
 def step(live: LiveDocuments, served: ServedPolicy) -> ServedPolicy:
-    """Look, and let the next version play if there is one."""
+    """Look until nothing changes, and let the next version play if there is one."""
+    live._look()
     live._look()
     return live.find_new(served) or served
 
@@ -96,6 +97,8 @@ def test_a_file_that_is_gone_is_withdrawn_and_a_disk_that_is_not_mounted_is_not(
     (folder / "Brixa.md").unlink()
     live._look()
     assert live.withdrawn(served) == {"brixa"}
+    live._look()
+    assert caplog.text.count("withdrawn, because their files are gone: brixa") == 1 and live.describe()["withdrawn"] == 1
     aside = folder.with_name("aside")
     folder.rename(aside)
     folder.mkdir()  # the mount point
@@ -107,6 +110,39 @@ def test_a_file_that_is_gone_is_withdrawn_and_a_disk_that_is_not_mounted_is_not(
     edit(folder / "Alba.md", "1500", "1499")
     changed = step(live, served)
     assert changed.index_key != served.index_key and live.withdrawn(changed) == frozenset()
+
+
+def test_a_file_that_is_being_written_is_waited_for_and_a_folder_that_never_rests_is_not(
+    choice: SearcherChoice, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live = LiveDocuments(choice, folder)
+    served = live.find()
+    assert live.find_new(served) is None
+    for word in ("half ", "written"):
+        with (folder / "Alba.md").open("a") as file:
+            file.write(word)
+        live._look()
+        assert live.find_new(served) is None
+    live._look()
+    changed = live.find_new(served)
+    assert changed is not None
+    text = (choice.config.paths.corpora / str(changed.corpus_digest) / "pages.jsonl").read_text()
+    assert "half written" in text
+    monkeypatch.setattr(live_documents, "SETTLE_S", 0.0)
+    (folder / "Alba.md").write_text("# Alba\n\nAlba is a town, and is edited all the time.\n")
+    live._look()
+    assert live._dirty.is_set()
+
+
+def test_a_restarted_service_says_since_when_its_version_is_served(choice: SearcherChoice, folder: Path) -> None:
+    live = LiveDocuments(choice, folder)
+    live.find()
+    (record,) = (Path(choice.config.paths.data_dir) / "live").glob("*.json")
+    record.write_text(json.dumps({**json.loads(record.read_text()), "since": live._since - 3600}))
+    again = LiveDocuments(choice, folder)
+    again.find()
+    told = again.describe()
+    assert told["pages"] == len(NAMES) and 3600 <= told["age_s"] < 3700
 
 
 def test_a_folder_that_another_takes_the_place_of_is_seen(choice: SearcherChoice, folder: Path) -> None:

@@ -313,7 +313,7 @@ def check_tool_calls(renderer: ChatRenderer, write: Callable[[str], Message]) ->
 
 def check_template(renderer: ChatRenderer, opening: Sequence[Message], call: Message) -> Check:
     """Compare the ids of an episode, its opening and a call, with the model's own rendering of the same messages."""
-    result = "4821: Norwick"
+    result = '4821: Norwick\n4822: "Old" Mill'
     ids = (*renderer.encode_prompt(opening), *renderer.message_ids(call), renderer.end_id, *renderer.encode_result(result))
     prefix = renderer.render(opening)
     rendered = renderer.render([*opening, call, {"role": renderer.tool_role, "content": result}])

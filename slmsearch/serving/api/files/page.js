@@ -212,6 +212,7 @@ async function showDocuments() {
   const found = await get("v1/documents");
   if (!found?.folder) return;
   const lines = [`${found.pages} pages, as they were ${ago(found.age_s)} ago.`];
+  if (found.withdrawn) lines.push(`${found.withdrawn} of them are withdrawn: their files are gone.`);
   if (found.held_back) lines.push(`An edit is held back: ${found.held_back.reasons.join("; ")}.`);
   if (found.skipped.length) lines.push(`Not read: ${found.skipped.map((file) => `${file.path} (${file.reason})`).join(", ")}.`);
   byId("documents").textContent = visible(lines.join(" "));
