@@ -58,9 +58,7 @@ def export_policy(
     require_policy(spec.policy, config.paths)
     played = spec.policy
     if other := _find_other_settings(config, played):
-        say(
-            f"{policy} was trained with other settings of {', '.join(other)}: what is written is as configured now; give those with --config"
-        )
+        say(f"{policy} was trained with another {', '.join(other)}: written is what is configured now; give the former with --config")
     found: list[Parity] = []
 
     def check(exported: Exported) -> None:

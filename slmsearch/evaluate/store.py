@@ -108,7 +108,7 @@ def episode_to_dict(episode: Episode) -> dict[str, object]:
         for name in ("program", "quotation"):  # the keys are left out, as in older files
             if turn[name] is None:
                 del turn[name]
-        for name in ("made", "tokens"):  # likewise: only programs and planners have these
+        for name in ("made", "tokens", "scores"):  # likewise: only programs, planners and searches have these
             if turn["result"] is not None and not turn["result"][name]:
                 del turn["result"][name]
     return values
