@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from flows.stages.policy_choice import SearcherChoice
-from slmsearch.errors import EvaluationError, SlmSearchError
+from slmsearch.errors import ConfigError, EvaluationError, SlmSearchError
 from slmsearch.evaluate.confidence import Calibration, calibrate
 from slmsearch.serving.api import playing
 from slmsearch.serving.api.playing import ServedPolicy
@@ -21,16 +21,19 @@ def calibrate_searcher(choice: SearcherChoice, split: str, limit: int, wrong_at_
 
     Args:
         choice: policy, as it will be served.
-        split: of the questions; they were not trained on.
+        split: of the questions, which were not trained on.
         limit: maximum number of questions; 0 takes all.
         wrong_at_most: largest share of wrong ones among the answers that are given.
 
     Raises:
+        ConfigError: the training questions are among them, and the policy may have learnt from these.
         EvaluationError: there are no questions, or too few answers.
         SlmSearchError: the policy or its index version is missing.
     """
     with keeping_child():
         served = choice.find()
+        if split == "all" and served.spec.policy is not None:
+            raise ConfigError(f"{served.version} may have learnt from the training questions, which promise nothing: take another --split")
         found, file = _calibrate(choice, served, split, limit)
     kept = found.keep(wrong_at_most)
     nothing = {"threshold": None, "answered_frac": 0.0, "wrong_frac": None, "low": None, "high": None, "n": 0}

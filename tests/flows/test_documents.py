@@ -90,6 +90,8 @@ def test_a_promise_is_measured_and_served_only_if_it_is_kept(invoke: Invoke, fol
     found = json.loads(out)
     assert {"threshold", "answered_frac", "wrong_frac", "low", "high", "n"} <= found.keys(), err
     assert (code, found["threshold"]) == (1, None) and Path(found["file"]).is_file(), "it answers all, and knows no twin from a question"
+    code, _, err = invoke("calibrate", "--policy", "tiny-searcher", *settings[2:], "--split", "all", "--policy.device", "cpu")
+    assert code == 2 and "may have learnt from the training questions" in err.splitlines()[-1]
     code, out, _ = invoke("serve", "searcher", *settings, "--wrong-at-most", "0.01", "--json")
     assert code == 3 and "to promise 0.01: promise less, or calibrate on more questions" in json.loads(out)["error"]
     code, out, _ = invoke("serve", "searcher", *settings, "--searcher.max_turns", "9", "--wrong-at-most", "0.01", "--json")

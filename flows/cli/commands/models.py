@@ -132,7 +132,12 @@ SHARE = click.FloatRange(0, 1, min_open=True, max_open=True)
 @command(cli, "calibrate")
 @click.option("--policy", help=POLICY_HELP)
 @ENGINE
-@option("--split", type=click.Choice(["validation", "test"]), default="validation", help="Questions to take.")
+@option(
+    "--split",
+    type=click.Choice(["validation", "test", "all"]),
+    default="validation",
+    help="Questions to take; all is for policies without a model.",
+)
 @option("--limit", type=click.IntRange(min=0), default=0, help="Take a seeded sample of this many questions; 0 takes all.")
 @option("--wrong-at-most", type=SHARE, default=0.05, help="Share of wrong answers that is to be promised.")
 def calibrate(session: Session, policy: str | None, engine: str, split: str, limit: int, wrong_at_most: float) -> None:
