@@ -35,6 +35,8 @@ from tasks.retention import in_use
 
 LOOK_S = 1.0
 """Time between two looks at the folder, in seconds; ten times as long as a look takes, if that is more."""
+QUIET_S = 0.3
+"""Time after which a change is looked at again, whether it goes on."""
 SETTLE_S = 10.0
 """Time after which a folder that changes at every look is indexed all the same; else the first look that finds no change comes before, so
 that no half-written file is served."""
@@ -93,8 +95,8 @@ class LiveDocuments:
         """Time of the first of several looks that found changes, by `time.monotonic`; 0.0 if the last one found none."""
         self._withdrawn: set[str] = set()
         """Pages of the version that plays whose files are gone."""
-        self._since = time.time()
-        """Time since which the version plays."""
+        self.since = time.time()
+        """Time since which the version plays, in seconds since the epoch; of a service that was started again, since before."""
         self._made: dict[str, list[str]] = {"corpora": [], "indexes": []}
         """Keys of what was made here."""
         self._known = ""
@@ -269,7 +271,7 @@ class LiveDocuments:
         if served.corpus_digest != self._noted[1]:
             record = read_json(self._record)
             was_served = record.get("served", {}).get("digest") == served.corpus_digest
-            self._since = record.get("since", time.time()) if was_served else time.time()
+            self.since = record.get("since", time.time()) if was_served else time.time()
         self._noted = served.version, served.corpus_digest
         self._files_of(served.corpus_digest or "")
         self._not_before.clear()  # it plays: what made others wait is over
@@ -281,7 +283,7 @@ class LiveDocuments:
         """Write the record, then remove what was made here and nothing uses: neither this service nor any version, run or evaluation."""
         paths = self._config.paths
         version = {"digest": served.corpus_digest, "key": served.index_key}
-        state = {"version": served.version, "served": version, "known": self._known, "since": self._since}
+        state = {"version": served.version, "served": version, "known": self._known, "since": self.since}
         self._record.parent.mkdir(parents=True, exist_ok=True)
         replace_json(self._record, {**state, "made": self._made})
         self._building.unlink(missing_ok=True)
@@ -316,7 +318,7 @@ class LiveDocuments:
                 if str(error) != told:
                     log.warning("%s cannot be looked at, and is tried again: %s", self.folder, error, exc_info=True)
                 told = str(error)
-            pause_s = max(LOOK_S, 10 * (time.monotonic() - began))
+            pause_s = max(QUIET_S if self._changed_since else LOOK_S, 10 * (time.monotonic() - began))
 
     def _look(self) -> None:
         found, before = list_documents(self.folder), self._listing
@@ -369,6 +371,5 @@ class LiveDocuments:
         """Return the folder, its pages, what is held back and why, and the files that could not be read."""
         held = next(reversed([*self._held.values()]), None)
         shown = held and {"edit": held.edit, "reasons": held.reasons, "at": held.at, "remedy": REMEDY}
-        pages, age_s = len(self._files.get(self._noted[1] or "", ())), round(time.time() - self._since, 1)
-        told = {"folder": str(self.folder), "pages": pages, "withdrawn": len(self._withdrawn), "age_s": age_s}
-        return {**told, "held_back": shown, "skipped": self._skipped}
+        pages, gone = len(self._files.get(self._noted[1] or "", ())), len(self._withdrawn)
+        return {"folder": str(self.folder), "pages": pages, "withdrawn": gone, "held_back": shown, "skipped": self._skipped}

@@ -28,6 +28,9 @@ FindNew = Callable[[ServedPolicy], ServedPolicy | None]
 class Documents(Protocol):
     """Documents that change while they are served."""
 
+    since: float
+    """Time since which the first version is served, in seconds since the epoch."""
+
     def judge(self, before: ServedPolicy, after: ServedPolicy, child: Child) -> None:
         """Decide whether the policy that a child has loaded may play in the place of another one.
 
@@ -82,7 +85,7 @@ class SearcherService:
         self.waiting = WaitingQuestions(settings.queue)
         self.metrics = ServiceMetrics(lambda: len(self.waiting))
         self.created = int(time.time())
-        self._since = time.time()
+        self._since = time.time() if documents is None else documents.since
         self._on_answer, self._find_new, self._spares = on_answer, find_new, spares
         self.documents = documents
         self._open: set[AskedQuestion] = set()
@@ -217,7 +220,8 @@ class SearcherService:
                 return
             if before is not player:
                 before.retire()  # first: it takes none of the questions that are asked from now on
-            self.player, self._since = player, time.time()
+                self._since = time.time()
+            self.player = player
         self.metrics.show_model(player.served.version, player.index_key)
         if before.served.version != player.served.version:
             log.warning("%s plays from now on, in the place of %s", player.served.version, before.served.version)

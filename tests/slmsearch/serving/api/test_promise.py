@@ -47,6 +47,8 @@ def test_an_answer_that_read_a_page_that_is_deleted_meanwhile_is_played_again(ma
     gone = set[str]()
 
     class Documents:
+        since = 0.0
+
         def withdrawn(self, _: object) -> frozenset[str]:
             return frozenset(gone)
 
@@ -71,6 +73,8 @@ def test_a_version_that_is_held_back_does_not_play(make: Make, control: Control,
         def judge(self, before: object, after: object, child: object) -> None:
             judged.append((before.version, after.version))  # type: ignore[attr-defined]
             raise HeldBackError("the documents of before go on: 3 changed")
+
+        since = 0.0
 
         def withdrawn(self, _: object) -> frozenset[str]:
             return frozenset()
