@@ -93,7 +93,7 @@ class LiveDocuments:
         self._is_gone = False
         self._changed_since = 0.0
         """Time of the first of several looks that found changes, by `time.monotonic`; 0.0 if the last one found none."""
-        self._withdrawn: set[str] = set()
+        self._withdrawn = frozenset[str]()
         """Pages of the version that plays whose files are gone."""
         self.since = time.time()
         """Time since which the version plays, in seconds since the epoch; of a service that was started again, since before."""
@@ -344,8 +344,7 @@ class LiveDocuments:
 
     def _tell_withdrawn(self) -> None:
         """Log the pages of the version that plays whose files went since the last look."""
-        files, listing = self._files.get(self._noted[1] or "", {}), self._listing
-        gone = {page for page, path in files.items() if path and listing is not None and not listing.holds(path)}
+        gone = self._find_gone(self._files.get(self._noted[1] or "", {}))
         if new := sorted(gone - self._withdrawn):
             more = f" and {len(new) - SHOWN} more" if len(new) > SHOWN else ""
             log.warning("documents: withdrawn, because their files are gone: %s%s", ", ".join(new[:SHOWN]), more)
@@ -353,11 +352,11 @@ class LiveDocuments:
 
     def withdrawn(self, served: ServedPolicy) -> frozenset[str]:
         """Return the ids of a version's pages whose files are gone."""
+        return self._find_gone(self._files_of(served.corpus_digest or ""))
+
+    def _find_gone(self, files: dict[str, str]) -> frozenset[str]:
         listing = self._listing
-        if listing is None:
-            return frozenset()
-        files = self._files_of(served.corpus_digest or "")
-        return frozenset(page for page, path in files.items() if path and not listing.holds(path))
+        return frozenset(page for page, path in files.items() if path and listing is not None and not listing.holds(path))
 
     def _files_of(self, digest: str) -> dict[str, str]:
         """Return the file of each page of a corpus, by page id; empty where a page is no document."""

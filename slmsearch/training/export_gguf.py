@@ -13,7 +13,7 @@ from jinja2 import TemplateError
 from slmsearch.artifacts.directories import replaced_directory
 from slmsearch.config import PolicyConfig
 from slmsearch.episodes.chat_renderer import ChatRenderer
-from slmsearch.errors import ModelError, SlmSearchError
+from slmsearch.errors import ModelError
 from slmsearch.foreign import cause_of
 from slmsearch.keys import content_key
 from slmsearch.models.gguf_file import Quantisation, write_gguf
@@ -91,7 +91,7 @@ def export_gguf(
     try:
         with replaced_directory(out, sealed=True) as staging:
             same = write_gguf(model, tokenizer, staging / file, kind, out.name, renderer.end_id)
-            tokenizer.save_pretrained(staging)
+            _save_tokenizer(tokenizer, staging)
             context = min(CONTEXT, model.config.get_text_config().max_position_embeddings)
             ends = sorted({tokenizer.decode([token]) for token in renderer.end_ids})
             (staging / MODELFILE).write_text(make_modelfile(file, tokenizer, interface, ends, context), encoding="utf-8")
@@ -100,11 +100,16 @@ def export_gguf(
                 del model
                 release_memory()
                 check(Exported(staging / file, same))
-    except SlmSearchError:
-        raise
-    except Exception as error:  # of a full disk safetensors and tokenizers raise errors of their own
+    except OSError as error:
         raise ModelError(f"{out} cannot be written ({cause_of(error)}); what stood there is as it was") from error
     return Exported(out / file, same)
+
+
+def _save_tokenizer(tokenizer: Any, folder: Path) -> None:
+    try:
+        tokenizer.save_pretrained(folder)
+    except Exception as error:  # of a full disk tokenizers raises nothing more special
+        raise OSError(cause_of(error)) from error
 
 
 def policy_of_llamacpp(policy: PolicyConfig, folder: Path, tool_role: str) -> PolicyConfig:
