@@ -14,6 +14,7 @@ from slmsearch.evaluate.retrieval import METRICS, SHOWN
 from slmsearch.evaluate.store import load_evaluation
 from slmsearch.judge.qualify import Qualification
 from slmsearch.keys import content_key
+from slmsearch.models.hashes import model_hash
 from slmsearch.training.reports import StepReport
 from tasks.traces import episode_span, trace_tags
 from tasks.tracking import Tracker, open_tracker
@@ -24,12 +25,16 @@ TRACED_EPISODES = 24
 
 
 @task(name="record-evaluation", task_run_name="record-{name}", cache_policy=NO_CACHE)
-def record_evaluation_task(run_id: str, name: str, key: str, config: RunConfig) -> None:
-    """Write a stored evaluation into a run: metrics, its rows as a table, slices, and a sample of its episodes as traces."""
+def record_evaluation_task(run_id: str, name: str, key: str, model: str | None, config: RunConfig) -> None:
+    """Write a stored evaluation into a run: metrics, its rows as a table, slices, and a sample of its episodes as traces.
+
+    If the adapter, or model, that played is registered, it gets the metrics, too, and becomes an input of the run.
+    """
     tracker, stored = open_tracker(config.paths, config.tracking), load_evaluation(config.paths.evals, key)
     if not stored.rows:
         return
-    tracker.record_metrics(run_id, stored.metrics)
+    registered = tracker.find_adapter(config.tracking.registered_model, model_hash(model)) if model else None
+    tracker.record_metrics(run_id, stored.metrics, registered)
     measured = list(dict.fromkeys(name for row in stored.rows for name in row.measured))
     tracker.record_table(run_id, [_table_row(asdict(row), measured) for row in stored.rows], f"eval/{key}.json")
     tracker.record_json(run_id, {"policy": name, "key": key, "metrics": stored.metrics, "slices": stored.slices}, "evaluation.json")

@@ -203,14 +203,10 @@ class RunRegistry:
         Raises:
             ModelError: its files do not exist.
         """
-        source = str(self.client.get_model_version(name, version).source)
-        run_id, _, folder = source.removeprefix("runs:/").partition("/")
         try:
-            if source.startswith("runs:/"):  # MLflow would copy what lies on this machine already
-                here = Path(self.client.get_run(run_id).info.artifact_uri.removeprefix("file://")) / folder
-                if here.is_dir():
-                    return here
             uri = self.client.get_model_version_download_uri(name, version)
+            if (here := Path(uri.removeprefix("file://"))).is_dir():  # MLflow would copy what lies on this machine already
+                return here
             return Path(mlflow.artifacts.download_artifacts(artifact_uri=uri, tracking_uri=self.uri))
         except (OSError, MlflowException) as error:
             raise ModelError(f"adapter of {name} version {version} cannot be read ({cause_of(error)}); train and promote again") from error
@@ -239,11 +235,18 @@ class RunRegistry:
 
     @as_service
     def purge(self, run_id: str) -> None:
-        """Remove a deleted run and its artifacts for good; `mlflow gc` would also remove other runs that a user has deleted."""
-        home = Path(self.client.get_run(run_id).info.artifact_uri.removeprefix("file://")).parent
+        """Remove a deleted run, its models and their artifacts for good; `mlflow gc` would also remove others that a user has deleted."""
+        run = self.client.get_run(run_id)
+        home = Path(run.info.artifact_uri.removeprefix("file://")).parent
+        store = SqlAlchemyStore(self.uri, str(home.parent))
+        for output in run.outputs.model_outputs if run.outputs else ():
+            model = if_there(partial(store.get_logged_model, output.model_id, allow_deleted=True))
+            if model is not None and model.source_run_id == run_id:  # not that of a run which made the same adapter before
+                shutil.rmtree(Path(model.artifact_location.removeprefix("file://")).parent, ignore_errors=True)
+                store._hard_delete_logged_model(model.model_id)
         if home.name == run_id:
             shutil.rmtree(home, ignore_errors=True)
-        SqlAlchemyStore(self.uri, str(home.parent))._hard_delete_run(run_id)
+        store._hard_delete_run(run_id)
 
     @as_service
     def traces(self, before_s: float) -> list[tuple[str, str, str, float]]:

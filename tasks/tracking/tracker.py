@@ -8,18 +8,16 @@ the content key of their result (`slmsearch.key`) and the process that owns them
 import functools
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import mlflow
 from filelock import FileLock
 from mlflow.entities import AssessmentSource, Dataset, DatasetInput, Expectation, Feedback, InputTag, Link, Metric, Param, RunTag
-from mlflow.entities.logged_model_output import LoggedModelOutput
-from mlflow.entities.logged_model_status import LoggedModelStatus
+from mlflow.entities.logged_model_input import LoggedModelInput
 from mlflow.entities.model_registry import PromptVersion
 from mlflow.environment_variables import MLFLOW_ENABLE_ASYNC_TRACE_LOGGING
 from mlflow.exceptions import MlflowException
@@ -34,8 +32,9 @@ from slmsearch.errors import ServiceError
 from slmsearch.foreign import cause_of, encodable, one_line
 from tasks.owners import is_orphan, owner_tag
 from tasks.traces import EXPECTED, Assessment, Span
-from tasks.tracking.run_registry import PARENT, RunRegistry, name_run
-from tasks.tracking.service import ADAPTER_HASH, CHAMPION, DOCUMENTS, ENDED, KEY, OWNER, PREFIX, STAGE, as_service, if_there, tracking_uri
+from tasks.tracking.run_registry import PARENT, name_run
+from tasks.tracking.service import ENDED, KEY, OWNER, PREFIX, STAGE, as_service, tracking_uri
+from tasks.tracking.trained_models import TrainedModels
 
 MAX_PARAM_CHARS = 6000
 MAX_TAG_CHARS = 5000
@@ -61,7 +60,7 @@ def open_tracker(paths: PathsConfig, tracking: TrackingConfig) -> "Tracker":
     return Tracker(tracking_uri(paths, tracking), tracking.experiment, Path(paths.mlruns_dir))
 
 
-class Tracker(RunRegistry):
+class Tracker(TrainedModels):
     """One experiment of one MLflow store."""
 
     @as_service
@@ -198,14 +197,16 @@ class Tracker(RunRegistry):
         return None
 
     @as_service
-    def record_metrics(self, run_id: str, metrics: Mapping[str, float]) -> None:
-        """Record metrics that the run does not have yet."""
+    def record_metrics(self, run_id: str, metrics: Mapping[str, float], model: str | None = None) -> None:
+        """Record metrics that the run does not have yet, and the model that has them, as an input of the run."""
         known = self.client.get_run(run_id).data.metrics
-        self.record_step(run_id, 0, {name: value for name, value in metrics.items() if name not in known})
+        self.record_step(run_id, 0, {name: value for name, value in metrics.items() if name not in known}, model=model)
+        if model:
+            self.client.log_inputs(run_id, models=[LoggedModelInput(model)])
 
     @as_service
     def record_step(
-        self, run_id: str, step: int, metrics: Mapping[str, float], time_s: float | None = None, checkpoint: str | None = None
+        self, run_id: str, step: int, metrics: Mapping[str, float], time_s: float | None = None, model: str | None = None
     ) -> None:
         """Record a point of curves in one write; see `last_step` for resuming a curve.
 
@@ -214,25 +215,12 @@ class Tracker(RunRegistry):
             step: of the training, from 1.
             metrics: values by name.
             time_s: time of the step, in seconds since the epoch; None: now.
-            checkpoint: model that has them as its metrics, too; see `record_checkpoint`.
+            model: id of the model that has them as its metrics, too; see `record_checkpoint` and `find_adapter`.
         """
         at_ms = int((time_s or time.time()) * 1000)
-        points = [Metric(name, float(value), at_ms, step, checkpoint) for name, value in metrics.items()]
+        points = [Metric(name, float(value), at_ms, step, model) for name, value in metrics.items()]
         for i in range(0, len(points), METRICS_PER_BATCH):
             self.client.log_batch(run_id, metrics=points[i : i + METRICS_PER_BATCH])
-
-    @as_service
-    def record_checkpoint(self, run_id: str, step: int) -> str:
-        """Record the weights after a step as a model of the run, without its files, if it is not there; return its id."""
-        name = f"step-{step}"
-        wanted = f"source_run_id = '{run_id}' AND name = '{name}'"
-        create = partial(self.client.create_logged_model, self.experiment_id, name, source_run_id=run_id, model_type="checkpoint")
-        known = self.client.search_logged_models([self.experiment_id], wanted)
-        model = known[0] if known else create()
-        if model.status != LoggedModelStatus.READY:  # new, or left by a kill
-            self.client.log_outputs(run_id, [LoggedModelOutput(model.model_id, step)])
-            self.client.finalize_logged_model(model.model_id, LoggedModelStatus.READY)
-        return str(model.model_id)
 
     @as_service
     def last_step(self, run_id: str) -> int:
@@ -309,59 +297,6 @@ class Tracker(RunRegistry):
             self._write_span(child, started, live)
         self.client.end_span(live.trace_id, live.span_id, outputs=span.outputs, end_time_ns=end_ns)
         return str(live.trace_id)
-
-    # Models
-
-    @as_service
-    def register_adapter(
-        self, run_id: str, adapter: Path, name: str, tags: Mapping[str, str], write_beside: Callable[[Path], None] | None = None
-    ) -> str:
-        """Store a LoRA adapter's directory in a run and register it; return its version, an old one if the adapter's hash is known.
-
-        Args:
-            run_id: run that made it.
-            adapter: its directory.
-            name: registered model.
-            tags: of the version, `slmsearch.adapter_hash` among them.
-            write_beside: writes further files of the version into a folder.
-        """
-        self.client.log_artifacts(run_id, str(adapter), "adapter")
-        if write_beside is not None:
-            with TemporaryDirectory() as folder:
-                write_beside(Path(folder))
-                self.client.log_artifacts(run_id, folder, "adapter")
-        with self.lock:  # two runs that end with the same adapter must not both find it unknown
-            if (known := self._find_version(name, tags[ADAPTER_HASH])) is not None:
-                return known
-            # A server takes `runs:/` only from the run that holds it, and with no logged model beside.
-            source = f"runs:/{run_id}/adapter"
-            version = self.client.create_model_version(name, source, run_id=run_id, tags=dict(tags), await_creation_for=0)
-            return str(version.version)
-
-    def _find_version(self, name: str, adapter_hash: str) -> str | None:
-        try:
-            self.client.create_registered_model(name, description="LoRA adapters of slmsearch; the alias `champion` is the promoted one")
-        except MlflowException as error:
-            if error.error_code != "RESOURCE_ALREADY_EXISTS":
-                raise
-        versions = self.client.search_model_versions(f"name = '{name}'", max_results=1000)
-        return next((str(v.version) for v in versions if v.tags.get(ADAPTER_HASH) == adapter_hash), None)
-
-    @as_service
-    def champion(self, name: str) -> dict[str, str] | None:
-        """Return version and tags of the champion, None if there is none."""
-        # An unreachable store must never read as "no champion": that would promote anything.
-        version = if_there(lambda: self.client.get_model_version_by_alias(name, CHAMPION))
-        return {**version.tags, "version": str(version.version)} if version else None
-
-    @as_service
-    def set_documents(self, name: str, documents: str, expected: str) -> bool:
-        """Record the documents of a registered model unless others than `expected` were recorded meanwhile; return whether it did."""
-        with self.lock:
-            if self.documents(name) != expected:
-                return False
-            self.client.set_registered_model_tag(name, DOCUMENTS, documents)
-            return True
 
 
 def describe_stop(error: BaseException) -> str:

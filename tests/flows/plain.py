@@ -40,7 +40,7 @@ def plain(task: Any) -> Plain:
     return Plain(task.function if isinstance(task, Plain) else task.fn)
 
 
-def record_metrics(run_id: str, _name: str, key: str, config: RunConfig) -> None:
+def record_metrics(run_id: str, _name: str, key: str, _model: str | None, config: RunConfig) -> None:
     """Record an evaluation without its table and traces."""
     open_tracker(config.paths, config.tracking).record_metrics(run_id, load_evaluation(config.paths.evals, key).metrics)
 
