@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from slmsearch.errors import ContextError, ModelError, ServiceError
+from slmsearch.errors import ModelError, ServiceError
 from slmsearch.foreign import cause_of
 from slmsearch.processes.call import Child
 from slmsearch.sampling.engine_sampler import Completion, CompletionRequest
@@ -19,7 +19,7 @@ from slmsearch.sampling.engine_sampler import Completion, CompletionRequest
 SLOTS = 8
 """Turns that are written at once; each has a cache of its own."""
 CONTEXT = 4096
-"""Largest number of tokens of an episode; fewer if the model has learnt fewer."""
+"""Largest number of tokens of an episode with its prompt; fewer if the model has learnt fewer. An episode that fills it ends there."""
 TIMEOUT_S = 600.0
 """Time limit for one turn, in seconds."""
 WHOLE = {"samplers": ["temperature"], "mirostat": 0}
@@ -54,7 +54,7 @@ class LlamaCppEngine:
         self._child = Child()
         weakref.finalize(self, self._child.stop)
         self._place = (str(Path(path).absolute()), cpu)
-        _, self._context = self._child.call(open_server, *self._place)
+        _, self.context = self._child.call(open_server, *self._place)
 
     @property
     def address(self) -> str:
@@ -71,14 +71,7 @@ class LlamaCppEngine:
 
         Raises:
             ServiceError: the child has died meanwhile, or llama.cpp refuses a turn; the next call begins anew.
-            ContextError: a turn of the length that is asked for does not fit into the context.
         """
-        longest = max((len(request.history) + request.max_tokens for request in requests), default=0)
-        if longest > self._context:
-            raise ContextError(
-                f"an episode has {longest} tokens with its next turn, and llama.cpp's context for this model ends at {self._context}: lower"
-                " searcher.max_episode_tokens, or take the model that the file was made of"
-            )
         bodies = [
             {
                 "prompt": list(request.history),

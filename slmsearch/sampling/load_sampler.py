@@ -28,7 +28,7 @@ def make_sampler(policy: PolicyConfig, tool_role: str = "tool") -> Sampler:
         if policy.adapter:
             raise ModelError(f"{policy.model} takes no adapter: `slmsearch export gguf` merges one and writes another file")
         engine = LlamaCppEngine(policy.model, policy.device == "cpu")
-        return EngineSampler(engine, load_tokenizer(policy), tool_role)
+        return EngineSampler(engine, load_tokenizer(policy), tool_role, engine.context)
     from slmsearch.sampling.torch_sampler import TorchSampler
 
     model, tokenizer = load_model(policy)

@@ -21,9 +21,9 @@ from slmsearch.environments.searcher.tools import Toolbox
 from slmsearch.episodes.sampler import Sampling
 from slmsearch.errors import ContextError, ModelError, ServiceError
 from slmsearch.models.hashes import model_hash
-from slmsearch.models.load import load_model
+from slmsearch.models.load import load_model, load_tokenizer
 from slmsearch.sampling import llamacpp
-from slmsearch.sampling.engine_sampler import CompletionRequest
+from slmsearch.sampling.engine_sampler import CompletionRequest, EngineSampler
 from slmsearch.sampling.llamacpp import LlamaCppEngine
 from slmsearch.sampling.load_sampler import make_sampler
 from slmsearch.training.export_gguf import Interface, export_gguf
@@ -112,13 +112,22 @@ def test_what_llama_cpp_cannot_play_is_said_in_one_line(engine: LlamaCppEngine, 
     for path, words in ((broken, "llama.cpp cannot load"), (tmp_path / "none.gguf", "llama.cpp cannot load")):
         with pytest.raises(ModelError, match=words):
             LlamaCppEngine(str(path), cpu=True)
-    with pytest.raises(ContextError, match=r"has 1025 tokens with its next turn, and llama\.cpp's context for this model ends at 1024"):
-        engine.complete([CompletionRequest((5,) * 1000, 25, 1)], 0.0, 1)
-    assert len(engine.complete([CompletionRequest((5,) * 1000, 24, 1)], 2.0, 1)[0].ids) <= 24
     with pytest.raises(ModelError, match="takes no adapter: `slmsearch export gguf` merges one"):
         make_sampler(PolicyConfig(model=str(tiny), adapter=str(tmp_path)))
     with pytest.raises(ModelError, match=r"is a GGUF, which llama\.cpp plays and nobody trains"):
         load_model(PolicyConfig(model=str(tiny)))
+
+
+def test_an_episode_that_fills_the_context_ends_and_the_others_go_on(engine: LlamaCppEngine) -> None:
+    sampler = EngineSampler(engine, load_tokenizer(PolicyConfig(model=str(TINY))), context=engine.context)
+    prompts = [[{"role": "user", "content": "Mira " * words}] for words in (3, 280)]
+    short, long = sampler.open(prompts, Sampling(2.0, max_new_tokens=20, seed=1))
+    assert engine.context == 1024 and len(long) > 800
+    for result in (None, *["Mira was founded in 1823. " * 8] * 9):
+        turns = sampler.sample([0, 1], [result, result], [4000 - len(short), 4000])
+    assert turns[0].sampled_ids and not turns[1].sampled_ids and not turns[1].ended, "no room for a token is left"
+    with pytest.raises(ContextError, match=r"the longest prompt with a first token has \d+ tokens, and the model's context ends at 1024"):
+        sampler.open([*prompts, [{"role": "user", "content": "Mira " * 1200}]], Sampling())
 
 
 def test_a_child_that_is_killed_while_it_writes_is_an_error_and_the_next_call_begins_anew(
