@@ -15,17 +15,19 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
+from flows.stages.calibrating import calibrate_loaded
 from flows.stages.policy_choice import SearcherChoice
 from slmsearch.artifacts.files import read_json, replace_json
 from slmsearch.corpus.store import is_complete as is_corpus
 from slmsearch.corpus.store import remove_corpus
 from slmsearch.errors import ConfigError, IndexUnusableError, ServiceError, SlmSearchError
+from slmsearch.evaluate.confidence import read_calibration
 from slmsearch.processes.call import Child
 from slmsearch.retrieval.upkeep import remove_version
 from slmsearch.retrieval.versions import is_complete as is_index
 from slmsearch.serving.api import playing
 from slmsearch.serving.api.player import HeldBackError
-from slmsearch.serving.api.playing import ServedPolicy
+from slmsearch.serving.api.playing import Promise, ServedPolicy
 from slmsearch.serving.documents import refresh
 from slmsearch.serving.documents.gate import judge_replay
 from slmsearch.serving.documents.listing import Listing, list_documents
@@ -47,6 +49,8 @@ AGAIN_S = 60.0
 REMEMBERED = 4
 """Number of versions whose files are remembered."""
 REMEDY = "correct the files; or serve them as they are with --accept; or `slmsearch learn` the folder, which trains and measures anew"
+CALIBRATED = 64
+"""Maximum number of a calibration's questions that are played again for a version: the edit is to be answered from within seconds."""
 log = logging.getLogger(__name__)
 
 
@@ -147,7 +151,9 @@ class LiveDocuments:
             version = self._build()
         known = (served.measured_on if own.digest else "", record.get("known", ""))
         self._known = next((digest for digest in known if digest and is_corpus(self._config.paths.corpora / digest)), version.digest)
-        served = replace(served, corpus_digest=version.digest, index_key=version.key, config=self._config)
+        served = replace(served, corpus_digest=version.digest, index_key=version.key, config=self._config, measured_on=self._known)
+        if served.promise is not None and (made := read_calibration(self._calibration_file(served))) and made.index_key == version.key:
+            served = replace(served, promise=self._choice.promise_of(made) or served.promise)
         self._look()
         self._note(served)
         self._changed_since = 0.0
@@ -220,7 +226,8 @@ class LiveDocuments:
         self._not_before[champion.version] = time.monotonic() + AGAIN_S  # if it cannot be loaded
         if champion.corpus_digest and self._is_ours(champion.corpus_digest):
             self._known = champion.measured_on or champion.corpus_digest
-        return replace(champion, config=self._config, corpus_digest=served.corpus_digest, index_key=served.index_key)
+        digest, key = served.corpus_digest, served.index_key
+        return replace(champion, config=self._config, corpus_digest=digest, index_key=key, measured_on=self._known)
 
     def _refresh(self, served: ServedPolicy) -> None:
         """Make the version of the folder as it is now; it becomes the next one if it differs and has lost nothing."""
@@ -241,15 +248,15 @@ class LiveDocuments:
             self._next[made.version.digest] = made
         self._clean(served)
 
-    def judge(self, before: ServedPolicy, after: ServedPolicy, child: Child) -> None:
-        """Let the policy answer on both versions.
+    def judge(self, before: ServedPolicy, after: ServedPolicy, child: Child) -> Promise | None:
+        """Let the policy answer on both versions; return the promise that it keeps on the new one, None if it is that of before.
 
         Raises:
             HeldBackError: it answers fewer questions rightly than before.
         """
         made = self._next.get(after.corpus_digest or "")
         if made is None:  # a champion, which was measured
-            return
+            return self._promise_again(after, child)
         assert before.corpus_digest is not None and before.index_key is not None
         pairs = child.call(playing.replay, made.replayed, before.corpus_digest, before.index_key) if made.replayed else []
         was, now = [old for old, _ in pairs], [new for _, new in pairs]
@@ -258,6 +265,24 @@ class LiveDocuments:
             self._hold(made, tuple(reasons), replayed=True)
             raise HeldBackError(f"the documents of before go on: {made.edit}")
         log.warning("documents: %s; of %d questions %d are answered rightly, %d before", made.edit, len(pairs), sum(now), sum(was))
+        return self._promise_again(after, child)
+
+    def _promise_again(self, served: ServedPolicy, child: Child) -> Promise | None:
+        """Calibrate a policy on documents that it is about to answer from; if that cannot be, answers say that no promise holds."""
+        if served.promise is None or served.promise.calibration.index_key == served.index_key:
+            return None
+        calibration = calibrate_loaded(self._choice, served, child, CALIBRATED)
+        promise = self._choice.promise_of(calibration) if calibration else None
+        if calibration is None or promise is None:
+            why = f"more than {CALIBRATED} questions would have to be played again" if calibration is None else "too many are wrong"
+            log.warning("documents: the promise does not hold on them: %s", why)
+            return None
+        calibration.write(self._calibration_file(served))
+        return promise
+
+    def _calibration_file(self, served: ServedPolicy) -> Path:
+        file = self._choice.calibration_file(served.spec)
+        return file.with_name(f"{file.stem}-{self._record.stem}.json")
 
     def _hold(self, made: Refreshed, reasons: tuple[str, ...], replayed: bool) -> None:
         if made.version.digest not in self._held:

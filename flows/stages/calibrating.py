@@ -7,7 +7,9 @@ from typing import Any
 from flows.stages.policy_choice import SearcherChoice
 from slmsearch.errors import ConfigError, EvaluationError, SlmSearchError
 from slmsearch.evaluate.confidence import Calibration, calibrate
+from slmsearch.processes.call import Child
 from slmsearch.serving.api import playing
+from slmsearch.serving.api.graded_plays import GradedPlays, collect, read_plays
 from slmsearch.serving.api.playing import ServedPolicy
 from tasks.child import in_child, keeping_child
 from tasks.progress import Progress
@@ -46,20 +48,53 @@ def calibrate_again(choice: SearcherChoice, served: ServedPolicy) -> str | None:
     """Calibrate a policy on another version of its documents, if it was calibrated; return why that failed, None if it did not."""
     if not choice.calibration_file(served.spec).is_file():
         return None
+    known = read_plays(_plays_file(choice, served))
     try:
-        _calibrate(choice, served, SPLIT, 0)
+        _calibrate(choice, served, known.split if known else SPLIT, known.limit if known else 0)
     except SlmSearchError as error:  # the promise is void on these documents, and answers say so; deleted pages must go
         return str(error)
     return None
 
 
+def calibrate_loaded(choice: SearcherChoice, served: ServedPolicy, child: Child, most: int) -> Calibration | None:
+    """Calibrate the policy that a child has loaded on its documents; None if it was never calibrated, or cannot be.
+
+    Args:
+        choice: its choice.
+        served: policy.
+        child: process that has loaded it.
+        most: maximum number of questions to be played; if there are more, it is not calibrated.
+    """
+    file = _plays_file(choice, served)
+    known = read_plays(file)
+    played = child.call(collect, known, most) if known else None
+    if played is None:
+        return None
+    played.write(file)
+    return _fit(played, str(served.index_key))
+
+
 def _calibrate(choice: SearcherChoice, served: ServedPolicy, split: str, limit: int) -> tuple[Calibration, Path]:
+    known = read_plays(_plays_file(choice, served))
     with Progress("calibrate", "questions") as progress:
         loaded, _ = in_child(playing.load, served)
-        graded, asked = in_child(playing.collect, split, limit, progress=progress)
-    found = calibrate(graded, asked, loaded.index_key or "")
+        played = in_child(collect, GradedPlays(split, limit, known.plays if known else ()), progress=progress)
+    assert played is not None  # without a maximum
+    found = _fit(played, loaded.index_key or "")
     if found is None:
-        raise EvaluationError(f"{len(graded)} answers to {len(asked)} questions of {split} are too few to calibrate: give more questions")
+        asked = len(played.plays)
+        answers = sum(play.graded is not None for play in played.plays)
+        raise EvaluationError(f"{answers} answers to {asked} questions of {split} are too few to calibrate: give more questions")
+    played.write(_plays_file(choice, served))
     file = choice.calibration_file(served.spec)
     found.write(file)
     return found, file
+
+
+def _fit(played: GradedPlays, index_key: str) -> Calibration | None:
+    graded = [play.graded for play in played.plays if play.graded is not None]
+    return calibrate(graded, [play.page for play in played.plays], index_key)
+
+
+def _plays_file(choice: SearcherChoice, served: ServedPolicy) -> Path:
+    return choice.calibration_file(served.spec).with_suffix(".plays.json")

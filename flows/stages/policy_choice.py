@@ -9,8 +9,9 @@ from slmsearch.config import RunConfig
 from slmsearch.environments.registry import all_baselines, environment_of
 from slmsearch.environments.searcher.searcher_environment import SearcherEnvironment
 from slmsearch.errors import ConfigError, IndexUnusableError, ModelError
-from slmsearch.evaluate.confidence import read_calibration
+from slmsearch.evaluate.confidence import Calibration, read_calibration
 from slmsearch.evaluate.policies import TRAINED, UNTRAINED, PolicySpec, describe_policy, parse_policy
+from slmsearch.evaluate.run import EVALUATION_VERSION
 from slmsearch.keys import content_key
 from slmsearch.retrieval.versions import is_complete
 from slmsearch.sampling.llamacpp import require_llamacpp
@@ -153,7 +154,8 @@ class SearcherChoice:
     def calibration_file(self, spec: PolicySpec) -> Path:
         """Return the file of a policy's calibration with these settings."""
         searcher = self.config.searcher.model_dump(mode="json")
-        key = content_key(policy=describe_policy(spec, self.config.evaluate), searcher=searcher, top_k=self.config.retrieval.top_k)
+        policy, top_k = describe_policy(spec, self.config.evaluate), self.config.retrieval.top_k
+        key = content_key(version=EVALUATION_VERSION, policy=policy, searcher=searcher, top_k=top_k)
         return Path(self.config.paths.data_dir) / "calibrations" / f"{key}.json"
 
     def _promise(self, served: ServedPolicy) -> ServedPolicy:
@@ -169,11 +171,17 @@ class SearcherChoice:
             raise ModelError(
                 f"{served.version} is not calibrated with these settings: run `slmsearch calibrate`, or leave --wrong-at-most out"
             )
-        kept = found.keep(self.wrong_at_most)
-        if kept is None:
+        promise = self.promise_of(found)
+        if promise is None:
             wrong = sum(bad for _, bad, _ in found.answers)
             raise ModelError(
                 f"{served.version} was wrong in {wrong} of {len(found.answers)} answers, and its surest ones are wrong too often, or too"
                 f" few, to promise {self.wrong_at_most:g}: promise less, or calibrate on more questions"
             )
-        return replace(served, promise=Promise(self.wrong_at_most, found, kept))
+        return replace(served, promise=promise)
+
+    def promise_of(self, calibration: Calibration) -> Promise | None:
+        """Return the promise that is asked for, if a calibration keeps it."""
+        assert self.wrong_at_most is not None
+        kept = calibration.keep(self.wrong_at_most)
+        return Promise(self.wrong_at_most, calibration, kept) if kept else None

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 
 from slmsearch.episodes.episode import StopReason
 from slmsearch.errors import ServiceError, SlmSearchError
@@ -16,14 +17,15 @@ from slmsearch.processes.call import Child
 from slmsearch.serving.api import playing
 from slmsearch.serving.api.caller import Caller
 from slmsearch.serving.api.metrics import ServiceMetrics
-from slmsearch.serving.api.playing import Answer, PlayedStep, ServedPolicy
+from slmsearch.serving.api.playing import Answer, PlayedStep, Promise, ServedPolicy
 from slmsearch.serving.api.protocol import ApiError
 from slmsearch.serving.api.waiting import RETRY_S, AskedQuestion, WaitingQuestions
 
 OnAnswer = Callable[[str, Answer, Caller], None]
 """Callback with question, answer and who asked; it runs in the thread that plays and must return at once."""
-Admit = Callable[[Child], None]
-"""Callback with the child of a loaded policy, before its first batch; it raises if the policy may not play."""
+Admit = Callable[[Child], Promise | None]
+"""Callback with the child of a loaded policy, before its first batch; it raises if the policy may not play, and returns the promise that
+the policy keeps on its documents, None if that is the one it came with."""
 LOOK_SECONDS = 0.25
 """Time between two checks of an idle player that its child lives."""
 GAP_SECONDS = 0.02
@@ -133,7 +135,9 @@ class Player(threading.Thread):
                 self._prepare_spare()  # beside the first child: later it would take its time from questions
             self._load()
             if self._admit is not None:
-                self._admit(self._child)
+                if (promise := self._admit(self._child)) is not None:
+                    self._child.call(playing.keep, promise)
+                    self.served, self._loaded = replace(self.served, promise=promise), replace(self._loaded, promise=promise)
                 self._prepare_spare()  # another player answers so long
             self._on_loaded(self)
             if self._spares and self._is_small and count_cores() > 1 and not self._retired.is_set():

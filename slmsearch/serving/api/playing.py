@@ -17,14 +17,14 @@ from slmsearch.environments.searcher.indexed_corpus import open_indexed_corpus
 from slmsearch.environments.searcher.rollout import Watch, play_episodes
 from slmsearch.environments.searcher.scope import EVERYWHERE, Scope
 from slmsearch.environments.searcher.searcher_environment import SearcherEnvironment
-from slmsearch.environments.searcher.twins import UNKNOWABLE, find_stating, make_twins
+from slmsearch.environments.searcher.twins import find_stating
 from slmsearch.episodes.episode import Episode, StopReason, ToolCall, Turn
 from slmsearch.episodes.playable import without_token_limits
 from slmsearch.episodes.sampler import Sampler, Sampling
 from slmsearch.errors import ContextError, SlmSearchError
-from slmsearch.evaluate.confidence import Calibration, Graded, KeptAnswers, describe, is_given
+from slmsearch.evaluate.confidence import Calibration, KeptAnswers, describe, is_given
 from slmsearch.evaluate.policies import PolicySpec
-from slmsearch.evaluate.run import make_policy_sampler, select_questions, without_tokens
+from slmsearch.evaluate.run import make_policy_sampler, without_tokens
 from slmsearch.foreign import encodable
 from slmsearch.judge import ExactJudge
 from slmsearch.judge.exact import typed_match
@@ -207,6 +207,12 @@ def load(served: ServedPolicy) -> tuple[ServedPolicy, bool]:
     return replace(served, corpus_digest=indexed.corpus_digest, index_key=indexed.index_key), getattr(sampler, "is_small", False)
 
 
+def keep(promise: Promise) -> None:
+    """Let the loaded policy keep another promise."""
+    (loaded,) = _loaded
+    _loaded[:] = [replace(loaded, served=replace(loaded.served, promise=promise))]
+
+
 def find_hidden(library: Library, withdrawn: Collection[str], scope: Scope) -> frozenset[str]:
     """Return the ids of the sections of some pages, and of those outside a scope."""
     gone = frozenset(section.id for page in withdrawn for section in library.sections(page))
@@ -321,32 +327,6 @@ def replay(questions: Sequence[Question], digest: str, key: str) -> list[tuple[b
         if isinstance(other.toolbox.index, SearchIndex):
             other.toolbox.index.close()
     return list(zip(before, after, strict=True))
-
-
-def collect(split: str, limit: int, progress: Callable[[int, int], None]) -> tuple[list[Graded], list[str]]:
-    """Play questions and their unanswerable twins; return the given answers, and the first gold page of every question.
-
-    Args:
-        split: of the questions that the policy was measured on.
-        limit: maximum number of questions; 0 takes all.
-        progress: receives the number of questions played and of all.
-    """
-    (loaded,) = _loaded
-    environment, toolbox = loaded.environment, loaded.environment.toolbox
-    config = environment.config
-    asked = select_questions(loaded.known_questions(), config.evaluate.model_copy(update={"split": split, "limit": limit}))
-    halves = (asked[::2], asked[1::2])
-    questions = [*asked, *(twin for half, kind in zip(halves, UNKNOWABLE, strict=True) for twin in make_twins(half, kind, toolbox))]
-    sampling, graded = Sampling(0.0, config.evaluate.seed, environment.limits.max_turn_tokens), list[Graded]()
-    for start in range(0, len(questions), config.evaluate.batch_size):
-        batch = questions[start : start + config.evaluate.batch_size]
-        episodes = environment.complete(batch, environment.play(batch, loaded.sampler, sampling))
-        for question, episode, row in zip(batch, episodes, environment.grade(batch, episodes), strict=True):
-            if is_given(episode.answer) and not row.failed:
-                shown = describe(episode, find_sources(episode, toolbox.library, question.question))
-                graded.append(Graded(shown, not row.correct, (question.page_ids or ("",))[0]))
-        progress(start + len(batch), len(questions))
-    return graded, [(question.page_ids or ("",))[0] for question in questions]
 
 
 def _grade(questions: Sequence[Question], environment: SearcherEnvironment, sampler: Sampler) -> list[bool]:

@@ -17,7 +17,7 @@ from slmsearch.processes.call import Child
 from slmsearch.serving.api.caller import NOBODY, Caller
 from slmsearch.serving.api.metrics import ABANDONED, SERVED_CALL, ServiceMetrics
 from slmsearch.serving.api.player import Admit, HeldBackError, OnAnswer, Player
-from slmsearch.serving.api.playing import Answer, ClientQuestion, PlayedStep, ServedCall, ServedPolicy
+from slmsearch.serving.api.playing import Answer, ClientQuestion, PlayedStep, Promise, ServedCall, ServedPolicy
 from slmsearch.serving.api.protocol import ApiError
 from slmsearch.serving.api.waiting import RETRY_S, AskedQuestion, WaitingQuestions
 
@@ -31,8 +31,8 @@ class Documents(Protocol):
     since: float
     """Time since which the first version is served, in seconds since the epoch."""
 
-    def judge(self, before: ServedPolicy, after: ServedPolicy, child: Child) -> None:
-        """Decide whether the policy that a child has loaded may play in the place of another one.
+    def judge(self, before: ServedPolicy, after: ServedPolicy, child: Child) -> Promise | None:
+        """Decide whether the policy that a child has loaded may play in the place of another one; return its promise, see `Admit`.
 
         Raises:
             HeldBackError: it may not.
