@@ -25,8 +25,6 @@ _NAME, _PARAMETER, _VALUE = "zqname", "zqparameter", "zqvalue"
 """Words that stand for a call's tool, parameter and value while the template is rendered."""
 _TAG = re.compile(r"<[^<>\s]+>|\[/?\w+\]")
 """Pattern of markup in a template's own text."""
-FIRST_TOKEN, SHORTEN = "the longest prompt with a first token", "shorten the system prompt"
-"""Words of a `ContextError` about a prompt, and its remedy."""
 CUT = "\n(cut off: no room is left for the rest)"
 """End of a tool result that was shortened."""
 MIN_SHOWN = 16
@@ -265,20 +263,14 @@ class ChatRenderer:
 
 
 def require_context(model: Any, tokens: int, what: str, remedy: str) -> None:
-    """Check that `tokens` fit into the context of a loaded model; a model that names no length takes any number.
+    """Check that `tokens` fit into the context of a loaded model, or of this length; a model that names no length takes any number.
 
     Raises:
         ContextError: the context is shorter; `remedy` names a remedy beside another model.
     """
     config = getattr(model, "config", None)
-    length = getattr(config.get_text_config(), "max_position_embeddings", None) if config is not None else None
-    if length is not None:
-        fit_context(length, tokens, what, remedy)
-
-
-def fit_context(length: int, tokens: int, what: str, remedy: str) -> None:
-    """Check that `tokens` fit into a context of `length`; see `require_context`."""
-    if tokens > length:
+    length = model if config is None else getattr(config.get_text_config(), "max_position_embeddings", None)
+    if isinstance(length, int) and tokens > length:
         raise ContextError(f"{what} has {tokens} tokens, and the model's context ends at {length}: {remedy}, or take another policy.model")
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from slmsearch.episodes.chat_renderer import FIRST_TOKEN, SHORTEN, ChatRenderer, fit_context
+from slmsearch.episodes.chat_renderer import ChatRenderer
 from slmsearch.episodes.sampler import Message, SampledTurn, Sampling
 
 
@@ -98,17 +98,16 @@ class IdSampler(ABC):
 class EngineSampler(IdSampler):
     """A sampler of turns that uses an engine."""
 
-    def __init__(self, engine: Engine, tokenizer: Any, tool_role: str = "tool", context: int | None = None) -> None:
+    def __init__(self, engine: Engine, tokenizer: Any, tool_role: str = "tool") -> None:
         """Bind an engine that serves the model of this tokenizer.
 
         Args:
             engine: samples the turns.
             tokenizer: of the model.
             tool_role: role of tool results.
-            context: tokens that the engine takes for an episode with its prompt; None: any number. An episode that fills it ends there.
         """
         super().__init__(tokenizer, tool_role)
-        self._engine, self._context = engine, context
+        self._engine = engine
         self._histories: list[tuple[int, ...]] = []
         self._turns: list[int] = []
 
@@ -116,16 +115,8 @@ class EngineSampler(IdSampler):
         """See `Sampler.open`."""
         self._sampling = sampling
         self._histories = self.renderer.encode_prompts(prompts)
-        if self._context is not None:
-            fit_context(self._context, max(map(len, self._histories), default=0) + 1, FIRST_TOKEN, SHORTEN)
         self._turns = [0] * len(prompts)
         return list(self._histories)
-
-    def sample(self, rows: Sequence[int], results: Sequence[str | None], room: Sequence[int]) -> list[SampledTurn]:
-        """See `Sampler.sample`."""
-        if self._context is not None:
-            room = [min(left, self._context - len(self._histories[row])) for row, left in zip(rows, room, strict=True)]
-        return super().sample(rows, results, room)
 
     def _last_id(self, row: int) -> int | None:
         return self._histories[row][-1]

@@ -11,10 +11,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from slmsearch.episodes.chat_renderer import require_context
+from slmsearch.episodes.sampler import Message, SampledTurn, Sampling
 from slmsearch.errors import ModelError, ServiceError
 from slmsearch.foreign import cause_of
 from slmsearch.processes.call import Child
-from slmsearch.sampling.engine_sampler import Completion, CompletionRequest
+from slmsearch.sampling.engine_sampler import Completion, CompletionRequest, EngineSampler
 
 SLOTS = 8
 """Turns that are written at once; each has a cache of its own."""
@@ -85,6 +87,27 @@ class LlamaCppEngine:
             for request in requests
         ]
         return [Completion(tuple(ids), ()) for ids in self._child.call(write_turns, *self._place, bodies)]
+
+
+class LlamaCppSampler(EngineSampler):
+    """A sampler of turns whose episodes end where they fill llama.cpp's context."""
+
+    def __init__(self, engine: LlamaCppEngine, tokenizer: Any, tool_role: str) -> None:
+        """See `EngineSampler`."""
+        super().__init__(engine, tokenizer, tool_role)
+        self._context = engine.context
+
+    def open(self, prompts: Sequence[Sequence[Message]], sampling: Sampling) -> list[tuple[int, ...]]:
+        """See `Sampler.open`."""
+        ids = super().open(prompts, sampling)
+        longest = max(map(len, ids), default=0)
+        require_context(self._context, longest + 1, "the longest prompt with a first token", "shorten the system prompt")
+        return ids
+
+    def sample(self, rows: Sequence[int], results: Sequence[str | None], room: Sequence[int]) -> list[SampledTurn]:
+        """See `Sampler.sample`."""
+        within = [min(left, self._context - len(self._histories[row])) for row, left in zip(rows, room, strict=True)]
+        return super().sample(rows, results, within)
 
 
 _running: list[Any] = []

@@ -22,13 +22,12 @@ def make_sampler(policy: PolicyConfig, tool_role: str = "tool") -> Sampler:
         key = policy.api_key.get_secret_value() if policy.api_key else "none"
         return OpenAISampler(policy.model, policy.base_url, key, tool_role, template_kwargs=policy.chat_template_kwargs)
     if is_gguf(policy.model):
-        from slmsearch.sampling.engine_sampler import EngineSampler
-        from slmsearch.sampling.llamacpp import LlamaCppEngine
+        from slmsearch.sampling.llamacpp import LlamaCppEngine, LlamaCppSampler
 
         if policy.adapter:
             raise ModelError(f"{policy.model} takes no adapter: `slmsearch export gguf` merges one and writes another file")
         engine = LlamaCppEngine(policy.model, policy.device == "cpu")
-        return EngineSampler(engine, load_tokenizer(policy), tool_role, engine.context)
+        return LlamaCppSampler(engine, load_tokenizer(policy), tool_role)
     from slmsearch.sampling.torch_sampler import TorchSampler
 
     model, tokenizer = load_model(policy)

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from slmsearch.episodes.chat_renderer import FIRST_TOKEN, SHORTEN, ChatRenderer, require_context
+from slmsearch.episodes.chat_renderer import ChatRenderer, require_context
 from slmsearch.episodes.sampler import Message, SampledTurn, Sampling
 from slmsearch.processes.processor import trim_heap
 from slmsearch.sampling.decoder import Decoder, Going, choose, decodes_together, run, skip_draws
@@ -104,7 +104,7 @@ class TorchSampler(IdSampler):
 
     def _open(self, prompts: Sequence[Sequence[Message]], sampling: Sampling) -> list[tuple[int, ...]]:
         ids = self.renderer.encode_prompts(prompts)
-        require_context(self.model, max(map(len, ids), default=0) + 1, FIRST_TOKEN, SHORTEN)
+        require_context(self.model, max(map(len, ids), default=0) + 1, "the longest prompt with a first token", "shorten the system prompt")
         self._sampling = sampling
         if not ids:
             return ids

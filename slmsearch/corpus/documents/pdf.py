@@ -6,6 +6,7 @@ No OCR: a PDF of pictures has no text.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from pypdfium2 import PdfDocument, PdfiumError
@@ -22,6 +23,8 @@ from slmsearch.corpus.documents.text import checked_text, one_line
 MAX_OUTLINE = 5000
 """Entries of an outline that are read; a broken one may go in circles."""
 DEEPEST = 6
+FEWEST_CHARS, BEGIN_CHARS = 12, 40
+"""Characters of the words by which the beginning of a page is found again."""
 _JUNK_TITLE = re.compile(
     r"untitled|^microsoft |\.(docx?|odt|pdf|tex|indd|pptx?|xlsx?|dvi|qxd)$|^\W*$|^\(anonymous\)$|^title$"
     r"|^(book|document|presentation|slide)\W*\d*$|^powerpoint presentation$",
@@ -32,7 +35,9 @@ _DATE = re.compile(r"D:(\d{4})(\d\d)(\d\d)")
 
 
 def pdf_to_markdown(data: bytes) -> Document:
-    """Read the text of a PDF; `section_pages` of its metadata lists each heading with its page, from 1.
+    """Read the text of a PDF; its metadata lists the page of each heading (`section_pages`) and the first words of each (`page_begins`).
+
+    Pages are numbered from 1.
 
     Raises:
         NotTakenError: it is encrypted, or has no text.
@@ -62,8 +67,27 @@ def pdf_to_markdown(data: bytes) -> Document:
         _by_page(lines) if len(pages) > 1 else []
     )
     content = checked_text("\n\n".join(_parts(lines, headings, setting)))
-    metadata = {"section_pages": [[heading.text, heading.page + 1] for heading in headings]} if headings else {}
+    found = {"section_pages": [[heading.text, heading.page + 1] for heading in headings], "page_begins": _find_begins(lines)}
+    metadata = found if headings else {}
     return Document(title, f"# {title}\n\n{content}" if title else content, {**metadata, **_facts(facts)}, kept.dropped + broken)
+
+
+def _find_begins(lines: Sequence[PdfLine]) -> list[list[object]]:
+    """Return each page and the words of the first of its lines that no other line begins with; a page without one is left out."""
+    words = [_first_words(line) for line in lines]
+    counts = Counter(words)
+    begins = {
+        line.page + 1: begin
+        for line, begin in reversed([*zip(lines, words, strict=True)])
+        if len(begin) >= FEWEST_CHARS and counts[begin] == 1
+    }
+    return sorted(map(list, begins.items()))
+
+
+def _first_words(line: PdfLine) -> str:
+    """Return the beginning of a line without bullet, and without its last word, which may be divided."""
+    text = line.cells[0][2] if line.cells else line.text.rpartition(" ")[0]
+    return re.sub(r"^\W+", "", text)[:BEGIN_CHARS].strip()
 
 
 def _read_pages(document: PdfDocument) -> tuple[list[list[PdfLine]], list[tuple[str, str]]]:

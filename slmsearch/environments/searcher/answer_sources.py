@@ -2,7 +2,7 @@
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from slmsearch.corpus.library import Library
@@ -38,7 +38,9 @@ class AnswerSource:
     path: str = ""
     """File of the page in its folder; empty if the page is no document of a folder."""
     page: int | None = None
-    """Page of a PDF, or slide, on which the section begins, from 1; None if it is not known."""
+    """Page of a PDF, or slide, on which the supporting sentence begins, or else the section, from 1; None if it is not known."""
+    under: tuple[str, ...] = ()
+    """Headings above the section's, the outermost first, without the title."""
 
 
 def find_sources(episode: Episode, library: Library, question: str = "") -> list[AnswerSource]:
@@ -51,16 +53,36 @@ def find_sources(episode: Episode, library: Library, question: str = "") -> list
             is_quoted = quotation is not None and quotation.section_id == section_id
             support = answer if is_quoted else find_support(_shown(section, episode), answer, question)
             text, path = _quote(section.text, answer, support), str(page.metadata.get("path", ""))
-            number = _find_page(page, section, library)
-            sources.append(AnswerSource(page.id, page.title, section_id, section.heading, text, is_quoted, support, path, number))
+            sections = library.sections(page.id)
+            number, under = _find_page(page, section, sections, support or answer), _find_above(section, sections)
+            sources.append(AnswerSource(page.id, page.title, section_id, section.heading, text, is_quoted, support, path, number, under))
     return sources
 
 
-def _find_page(page: Page, section: Section, library: Library) -> int | None:
-    """Return the page of a PDF on which a section begins, by its heading; the second of two equal headings has the second page."""
+def _find_above(section: Section, sections: Sequence[Section]) -> tuple[str, ...]:
+    """Return the headings above a section's, from the sections of its page in their order."""
+    above: list[Section] = []
+    for other in sections:
+        above = [one for one in above if one.level < other.level]
+        if other.id == section.id:
+            break
+        above.append(other)
+    return tuple(one.heading for one in above if one.level > 1)
+
+
+def _find_page(page: Page, section: Section, sections: Sequence[Section], part: str) -> int | None:
+    """Return the page of a PDF on which a part of a section begins, else the section, by its heading.
+
+    The second of two equal headings has the second page. Where another page begins within the section, its first words stand there.
+    """
     numbers = [number for heading, number in page.metadata.get("section_pages", ()) if heading == section.heading]
-    same = [other.id for other in library.sections(page.id) if other.heading == section.heading]
-    return dict(zip(same, numbers, strict=False)).get(section.id)
+    same = [other.id for other in sections if other.heading == section.heading]
+    found: int | None = dict(zip(same, numbers, strict=False)).get(section.id)
+    end, place = section.text.casefold().find(part.casefold()), 0
+    for number, words in page.metadata.get("page_begins", ()):
+        if found is not None and number > found and 0 <= (begin := section.text.find(words, place)) <= end:
+            found, place = number, begin
+    return found
 
 
 def is_supported(episode: Episode, sources: Iterable[AnswerSource]) -> bool | None:

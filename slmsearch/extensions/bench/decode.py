@@ -19,7 +19,7 @@ from slmsearch.extensions.bench.shapes import BenchShape
 from slmsearch.models.gguf_file import Quantisation
 from slmsearch.models.load import load_model, load_tokenizer
 from slmsearch.sampling.engine_sampler import EngineSampler
-from slmsearch.sampling.llamacpp import LlamaCppEngine
+from slmsearch.sampling.llamacpp import LlamaCppEngine, LlamaCppSampler
 from slmsearch.sampling.torch_sampler import TorchSampler
 from slmsearch.sampling.vllm import ColocatedEngine
 from slmsearch.training.export_gguf import Interface, export_gguf
@@ -77,7 +77,7 @@ def run_decode(shape: BenchShape, runs: int, say: Say) -> Result:
         if find_spec("xllamacpp"):
             kind: Quantisation = "bf16" if policy.dtype == "bfloat16" else "f32"
             file = export_gguf(policy, Path(folder) / "model", kind, Interface("", "", (), searcher.tool_role)).file
-            samplers[LLAMACPP] = EngineSampler(LlamaCppEngine(str(file), cpu=True), load_tokenizer(policy), searcher.tool_role)
+            samplers[LLAMACPP] = LlamaCppSampler(LlamaCppEngine(str(file), cpu=True), load_tokenizer(policy), searcher.tool_role)
         if find_spec("vllm"):
             samplers[VLLM] = EngineSampler(_open_vllm(shape), load_tokenizer(policy), searcher.tool_role)
         say(f"playing {EPISODES} episodes with {', '.join(samplers)}")

@@ -95,6 +95,14 @@ def make_app(service: SearcherService, token: str | None, feedback: FeedbackLog 
         """Describe the documents: their version, its age, and of a watched folder what is held back and which files could not be read."""
         return service.describe_documents()
 
+    @app.get("/v1/documents/{path:path}")
+    def document(path: str) -> Response:
+        """Return the file that a source names, as it is now."""
+        found = service.read_document(path)
+        if found is None:
+            raise ApiError(404, "not_found", f"no page was read from {one_line(path)[:100]}, or the file is gone")
+        return found
+
     if feedback is not None:
         _add_feedback(app, service, feedback)
     add_page(app)

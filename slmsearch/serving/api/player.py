@@ -100,6 +100,11 @@ class Player(threading.Thread):
         return [self] if self._beside is None else [self, self._beside]
 
     @property
+    def loaded(self) -> ServedPolicy:
+        """Return the policy with the documents that were loaded, those of `served` before."""
+        return self._loaded
+
+    @property
     def is_ready(self) -> bool:
         """Return whether the policy is loaded, here or in the second player."""
         return any(player._ready.is_set() for player in self._both)

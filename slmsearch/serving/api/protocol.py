@@ -382,7 +382,7 @@ def describe_answer(answer: Answer, steps: Sequence[PlayedStep]) -> FoundAnswer:
 
 def _as_encodable(source: AnswerSource) -> AnswerSource:
     texts: dict[str, Any] = {name: encodable(value) for name, value in asdict(source).items() if isinstance(value, str)}
-    return replace(source, **texts)
+    return replace(source, **texts, under=tuple(map(encodable, source.under)))
 
 
 def _finish(episode: Episode) -> str:

@@ -9,6 +9,8 @@ from contextlib import aclosing
 from functools import partial
 from typing import Protocol
 
+from fastapi.responses import Response
+
 from slmsearch.config import ServiceConfig
 from slmsearch.environments.searcher.scope import EVERYWHERE, Scope
 from slmsearch.episodes.episode import ToolCall
@@ -20,6 +22,7 @@ from slmsearch.serving.api.player import Admit, HeldBackError, OnAnswer, Player
 from slmsearch.serving.api.playing import Answer, ClientQuestion, PlayedStep, Promise, ServedCall, ServedPolicy
 from slmsearch.serving.api.protocol import ApiError
 from slmsearch.serving.api.waiting import RETRY_S, AskedQuestion, WaitingQuestions
+from slmsearch.serving.documents.originals import read_original
 
 FindNew = Callable[[ServedPolicy], ServedPolicy | None]
 """Function of the policy that plays: returns the one to play from now on, None if it is the same."""
@@ -195,6 +198,17 @@ class SearcherService:
         """Describe the documents: the version of their index and its age, and of a folder that is watched what is held back and why."""
         age_s = round(time.time() - self._since, 1)
         return {"index_key": self.player.index_key, "age_s": age_s, **(self.documents.describe() if self.documents is not None else {})}
+
+    def read_document(self, path: str) -> Response | None:
+        """Return a file that a page of the documents was read from, as a reply; None if there is none of that path.
+
+        Raises:
+            CorpusError: the corpus cannot be read.
+        """
+        played = self.player.loaded
+        if played.corpus_digest is None:
+            return None
+        return read_original(played.config.corpus.pages, played.config.paths.corpora / played.corpus_digest, path)
 
     def drain(self) -> None:
         """Take no more questions; return when the waiting ones are answered, or out of time."""

@@ -23,8 +23,8 @@ from slmsearch.errors import ContextError, ModelError, ServiceError
 from slmsearch.models.hashes import model_hash
 from slmsearch.models.load import load_model, load_tokenizer
 from slmsearch.sampling import llamacpp
-from slmsearch.sampling.engine_sampler import CompletionRequest, EngineSampler
-from slmsearch.sampling.llamacpp import LlamaCppEngine
+from slmsearch.sampling.engine_sampler import CompletionRequest
+from slmsearch.sampling.llamacpp import LlamaCppEngine, LlamaCppSampler
 from slmsearch.sampling.load_sampler import make_sampler
 from slmsearch.training.export_gguf import Interface, export_gguf
 from tests.root import ROOT
@@ -119,7 +119,7 @@ def test_what_llama_cpp_cannot_play_is_said_in_one_line(engine: LlamaCppEngine, 
 
 
 def test_an_episode_that_fills_the_context_ends_and_the_others_go_on(engine: LlamaCppEngine) -> None:
-    sampler = EngineSampler(engine, load_tokenizer(PolicyConfig(model=str(TINY))), context=engine.context)
+    sampler = LlamaCppSampler(engine, load_tokenizer(PolicyConfig(model=str(TINY))), "tool")
     prompts = [[{"role": "user", "content": "Mira " * words}] for words in (3, 280)]
     short, long = sampler.open(prompts, Sampling(2.0, max_new_tokens=20, seed=1))
     assert engine.context == 1024 and len(long) > 800

@@ -1,4 +1,4 @@
-import { get, post, readChunks, splitAt, visible } from "./reply.js";
+import { get, linkTo, post, readChunks, splitAt, visible } from "./reply.js";
 
 const KEY = "slmsearch.asked";
 const MOST = 50;
@@ -120,28 +120,43 @@ function finish(entry) {
   byId("shown").setAttribute("aria-busy", "false");
   if (entry.failure) return;
   const answer = byId("answer");
-  answer.textContent = visible(entry.answer ?? entry.said);
-  answer.className = entry.answer === null ? "none" : entry.answer.length > LONG ? "long" : "";
+  answer.textContent = visible(entry.nearest == null ? entry.answer ?? entry.said : entry.said);
+  answer.className = entry.answer === null ? "none" : answer.textContent.length > LONG ? "long" : "";
   const steps = `${entry.steps.length} ${entry.steps.length === 1 ? "step" : "steps"}`;
   const doubt = entry.supported === false ? ["nothing that was read states it"] : [];
-  byId("facts").textContent = visible([...doubt, steps, `${Number(entry.seconds).toFixed(1)} s`, entry.version].join(" · "));
+  const sure = entry.confidence == null ? [] : [`${Math.floor(100 * entry.confidence)} % sure`];
+  byId("facts").textContent = visible([...sure, ...doubt, steps, `${Number(entry.seconds).toFixed(1)} s`, entry.version].join(" · "));
+  byId("promise").textContent = visible(promised(entry.promise));
+  show("promise", entry.promise);
   const stating = entry.sources.filter((source) => source.supports);
   const others = entry.sources.filter((source) => !source.supports);
   const apart = stating.length && others.length ? [make("h4", "Read, but does not state it")] : [];
-  byId("sources").replaceChildren(...stating.map((source) => figure(source, entry.answer)), ...apart, ...others.map((source) => figure(source, entry.answer)));
+  const found = entry.nearest ?? entry.answer;
+  byId("sources").replaceChildren(...stating.map((source) => figure(source, found)), ...apart, ...others.map((source) => figure(source, found)));
   show("answered", true);
   show("sourced", entry.sources.length);
   askVerdict(entry);
 }
 
-const placeOf = (source) =>
-  [source.path || source.section_id, source.page ? `page ${source.page}` : "", source.quoted ? "quoted" : ""].filter(Boolean).join(" · ");
+function promised(promise) {
+  if (!promise) return "";
+  if (!promise.holds) return "No promise holds for this answer: the documents are not those that it was measured on.";
+  return `Of the answers given here at most ${+(100 * promise.wrong_at_most).toFixed(1)} % are wrong, as measured on ${promise.n}.`;
+}
+
+function placeOf(source) {
+  const place = make(source.path ? "a" : "span", source.path || source.section_id);
+  if (source.path) Object.assign(place, { href: linkTo(source), target: "_blank", rel: "noopener" });
+  const line = make("small");
+  line.append(place, ...[source.page ? ` · page ${source.page}` : "", source.quoted ? " · quoted" : ""].filter(Boolean));
+  return line;
+}
 
 function figure(source, answer) {
   const node = make("figure");
   const caption = make("figcaption");
-  const names = [source.title, source.heading].filter((name, place) => name && (!place || name !== source.title));
-  caption.append(...names.flatMap((name) => [make("bdi", name), " "]), make("code", placeOf(source)));
+  const names = [source.title, ...(source.under ?? []), source.heading].filter((name, place) => name && (!place || name !== source.title));
+  caption.append(...names.flatMap((name) => [make("bdi", name), " "]), placeOf(source));
   const text = visible(source.text);
   const rest = text.replace(/^#+ +(.*)\n+/, (line, heading) => (heading.trim() === source.heading ? "" : line)); // the caption has it
   const quote = make("blockquote");

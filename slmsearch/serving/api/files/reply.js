@@ -10,6 +10,13 @@ export const visible = (text) =>
 
 const find = (path) => new URL(path, location.origin + location.pathname); // without a password that stands in the address
 
+/** Return the address of the file of a source: of a PDF its page, of text the sentence that states the answer. */
+export function linkTo(source) {
+  const path = source.path.split("/").map(encodeURIComponent).join("/");
+  const sentence = source.supports ? `#:~:text=${encodeURIComponent(source.supports).replaceAll("-", "%2D")}` : "";
+  return find(`v1/documents/${path}${/\.pdf$/i.test(path) ? (source.page ? `#page=${source.page}` : "") : sentence}`);
+}
+
 /** Fetch JSON; null if there is none. */
 export async function get(path) {
   const response = await fetch(find(path), { redirect: "error" }).catch(() => null);

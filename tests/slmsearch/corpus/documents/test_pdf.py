@@ -23,6 +23,14 @@ def test_an_outline_gives_headings_where_they_are_printed():
     assert read.metadata["section_pages"] == [["Intro", 1], ["Methods", 1], ["Results", 2]]
 
 
+def test_a_page_is_known_by_the_first_line_that_no_other_begins_like():
+    twice = "The same line begins two pages of it."
+    read = pdf_to_markdown(
+        make_pdf([f"Intro\n{twice}\nOf the oaken wheel is told here.", f"{twice}\n- and the stones of it too."], [("Intro", 0)])
+    )
+    assert read.metadata["page_begins"] == [[1, "Of the oaken wheel is told"], [2, "and the stones of it"]]
+
+
 def test_two_columns_are_read_one_after_the_other_however_they_are_drawn():
     left = [f"Line {n} of the left column tells of the wheel and" for n in range(9)]
     right = [f"line {n} of the right column tells of the stones and" for n in range(9)]

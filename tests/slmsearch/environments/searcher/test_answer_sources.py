@@ -86,6 +86,36 @@ def test_what_was_read_is_told_from_what_states_the_answer() -> None:
         assert is_supported(episode, find_sources(episode, library)) is None
 
 
+def test_a_sentence_stands_on_the_page_of_a_pdf_on_which_it_begins_and_a_section_under_headings() -> None:
+    parts = (
+        "Turn the wheel on Monday. It takes an hour.",
+        "Look at all of the stones. Wait for 12 minutes.",
+        "Then oil the hinges. Rest for 3 days.",
+    )
+    long = "\n\n".join(parts)
+    content = f"# Manual\n\n## Use\n\nWith care.\n\n### Steps\n\n{long}\n\n#### Notes\n\nNone.\n\n### Care\n\nUse soap for 12 minutes.\n"
+    begins = [[2, "Turn the wheel on"], [3, "Look at all of the"], [4, "not in the text at all"], [5, "Then oil the hinges"]]
+    pages = {"path": "manual.pdf", "section_pages": [["Use", 1], ["Steps", 2], ["Notes", 5], ["Care", 6]], "page_begins": begins}
+    library = Library([Page("p", "Manual", content, pages)])
+    for answer, section, page, under in (
+        ("an hour", "p:steps", 2, ("Use",)),
+        ("12 minutes", "p:steps", 3, ("Use",)),
+        ("3 days", "p:steps", 5, ("Use",)),
+        ("None", "p:notes", 5, ("Use", "Steps")),
+        ("12 minutes", "p:care", 6, ("Use",)),
+        ("4 weeks", "p:steps", 2, ("Use",)),
+        ("With care", "p:use", 1, ()),
+    ):
+        whole = library.section(section)
+        assert whole is not None
+        turns = (
+            Turn("", ToolCall("read_section", section), result=ToolResult(whole.text, True, ("p",), (section,))),
+            Turn("", answer=answer),
+        )
+        (source,) = find_sources(Episode("q", turns, StopReason.ANSWERED), library)
+        assert (source.page, source.under) == (page, under), (answer, source)
+
+
 def test_only_what_was_shown_of_a_section_supports_an_answer() -> None:
     """The first of two parts was read, or the beginning of the section was shown by a search; the answer stands in the rest."""
     long = "Turn it on. " * 40 + "Wait for 12 minutes."

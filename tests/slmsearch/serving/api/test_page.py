@@ -1,5 +1,6 @@
 """The page at `/` in a real browser, before a service that listens: steps as they come, answer, sources, verdicts, and what it keeps."""
 
+import json
 import re
 import subprocess
 import threading
@@ -262,6 +263,34 @@ def test_earlier_questions_stay_in_the_browser_until_they_are_cleared(browser: B
     browser.run("localStorage.setItem('slmsearch.asked', '[{\"question\": 1}]')")
     browser.visit(scene.address)
     assert text(browser, "#none").startswith("None yet") and browser.complaints == []
+
+
+@needs_chromium
+def test_how_sure_an_answer_is_and_the_file_that_states_it_are_shown(browser: Browser, scene: Scene) -> None:
+    source = {"title": "Mill", "section_id": "p:care", "heading": "Care", "text": "## Care\n\nWait for 12 minutes.", "quoted": False}
+    pdf = {**source, "supports": "Wait for 12 minutes.", "path": "a b/man#1.pdf", "page": 7, "under": ["Use", "Steps"]}
+    plain = {**source, "supports": "", "path": "notes/mill.md", "page": None, "under": []}
+    promise = {"wrong_at_most": 0.05, "level": 0.95, "n": 120, "holds": True}
+    kept = {"steps": [], "done": True, "seconds": 1, "version": "v", "sources": [pdf, plain], "supported": True, "said": "12 minutes"}
+    entries = [
+        {**kept, "id": "1", "question": "Sure?", "answer": "12 minutes", "nearest": None, "confidence": 0.9876, "promise": promise},
+        {
+            **kept, "id": "2", "question": "Unsure?", "answer": "I don't know", "nearest": "12 minutes", "confidence": 0.2,
+            "said": "I don't know; the nearest is: 12 minutes", "promise": {**promise, "holds": False},
+        },
+    ]  # fmt: skip
+    browser.run(f"localStorage.setItem('slmsearch.asked', {json.dumps(json.dumps(entries))})")
+    browser.visit(scene.address)
+    browser.run("document.querySelectorAll('#earlier button')[0].click()")
+    assert text(browser, "#answer") == "12 minutes" and text(browser, "#facts").startswith("98 % sure · ")
+    assert text(browser, "#promise") == "Of the answers given here at most 5 % are wrong, as measured on 120."
+    assert text(browser, "figcaption").split("\n") == ["Mill Use Steps Care", "a b/man#1.pdf · page 7"]
+    links = browser.run("[...document.querySelectorAll('figcaption a')].map(one => one.href)")
+    assert links == [f"{scene.address}v1/documents/a%20b/man%231.pdf#page=7", f"{scene.address}v1/documents/notes/mill.md"]
+    browser.run("document.querySelectorAll('#earlier button')[1].click()")
+    assert text(browser, "#answer") == "I don't know; the nearest is: 12 minutes" and text(browser, "mark") == "12 minutes"
+    assert text(browser, "#promise").startswith("No promise holds for this answer") and browser.run(OVERHANG) == 0
+    assert browser.complaints == []
 
 
 @needs_chromium

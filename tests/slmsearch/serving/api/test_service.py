@@ -109,6 +109,7 @@ def test_an_answer_has_its_steps_and_sources(make: Make) -> None:
             "supports": "Founded in 1501.",
             "path": "",
             "page": None,
+            "under": [],
         }
     ]
     assert own["supported"] is True
