@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from prefect import flow, get_run_logger
 
-from flows.stages.forecasting import forecast_training
+from flows.stages.forecasting import forecast_training, require_forecast
 from flows.stages.pipeline import DEFAULTS, Pipeline, open_pipeline
 from flows.stages.promotion import promote_or_hold
 from flows.stages.stages import (
@@ -70,6 +70,7 @@ def train(config: RunConfig = DEFAULTS) -> dict[str, object]:
     """
     with open_pipeline("train", config, trains=True) as run:
         data = prepare_data(run)
+        require_forecast(run, data)
         run = start_from_examples(run, data)
         forecast_training(run, data)
         return {**train_adapter(run, data), **run.ids}
@@ -106,6 +107,7 @@ def train_in(run: Pipeline, begin: PolicyConfig | None = None, decide: Decide = 
     """
     environment, base = environment_of(run.config), run
     data, controls = prepare_data(run), environment.controls(run.config)
+    require_forecast(run, data)
     reference = controls.reference
     data_dir = run.config.paths.data_dir
     beside = [parse_policy(spec, run.config.policy, controls.baselines, data_dir) for spec in controls.evaluated()]
@@ -113,8 +115,6 @@ def train_in(run: Pipeline, begin: PolicyConfig | None = None, decide: Decide = 
     run = start_from_examples(replace(run, config=run.config.changed({"policy": begin or run.config.policy})), data)
     before = evaluate_policy(run, data, PolicySpec(UNTRAINED, run.config.policy), "evaluate-before")
     run = decide(run, before)
-    if run.config.learn.budget_s and run.config.forecast.if_worth_it:
-        raise ConfigError("forecast.if_worth_it: a time limit is planned to the last minute, without a forecast; set learn.budget_s to 0")
     expected = None if run.config.learn.budget_s else forecast_training(run, data)
     trained = train_adapter(run, data)
     if environment.data.output:

@@ -4,7 +4,7 @@ from statistics import mean
 from typing import TypedDict
 
 from slmsearch.config import PathsConfig, TrackingConfig
-from tasks.tracking import open_tracker
+from tasks.tracking import PREFIX, open_tracker
 
 FORECAST, OUTCOME = "forecast/", "compare/"
 
@@ -19,6 +19,8 @@ class PastForecast(TypedDict):
     outcome: float
     inside: bool
     """True if the outcome is in the forecast's interval."""
+    beyond: bool
+    """True if no training like it had been measured: it does not count."""
 
 
 class PastForecasts(TypedDict):
@@ -26,16 +28,20 @@ class PastForecasts(TypedDict):
 
     forecasts: list[PastForecast]
     covered_frac: float | None
-    """Share of the outcomes that are in the intervals; None without forecasts."""
+    """Share of the outcomes that are in the intervals, of trainings like those that were measured; None without any."""
 
 
 def past_forecasts(paths: PathsConfig, tracking: TrackingConfig) -> PastForecasts:
     """Return the forecasts of an installation beside what came of them, the newest first."""
-    tracker, found = open_tracker(paths, tracking), list[PastForecast]()
+    tracker, found = open_tracker(paths, tracking), dict[tuple[str, ...], PastForecast]()
     for run in tracker.runs(f"metrics.`{FORECAST}gain` > -2"):
-        metrics = tracker.metrics(run.id)
-        if (outcome := metrics.get(f"{OUTCOME}difference")) is not None:
+        metrics, trained = (
+            tracker.metrics(run.id),
+            tuple(run.tags.get(f"{PREFIX}{key}", run.id) for key in ("train_key", "eval_key_before")),
+        )
+        if (outcome := metrics.get(f"{OUTCOME}difference")) is not None and trained not in found:  # a run that repeats another counts once
             gain = {name: metrics[f"{FORECAST}{own}"] for name, own in (("value", "gain"), ("low", "low"), ("high", "high"))}
-            inside = gain["low"] <= outcome <= gain["high"]
-            found.append(PastForecast(run_id=run.id, name=run.name, gain=gain, outcome=outcome, inside=inside))
-    return {"forecasts": found, "covered_frac": mean(one["inside"] for one in found) if found else None}
+            inside, beyond = gain["low"] <= outcome <= gain["high"], bool(metrics.get(f"{FORECAST}beyond"))
+            found[trained] = PastForecast(run_id=run.id, name=run.name, gain=gain, outcome=outcome, inside=inside, beyond=beyond)
+    told = [one["inside"] for one in found.values() if not one["beyond"]]
+    return {"forecasts": [*found.values()], "covered_frac": mean(told) if told else None}

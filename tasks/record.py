@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
+from slmsearch.artifacts.files import known_hash
 from slmsearch.config import JudgeConfig, RunConfig
 from slmsearch.corpus.data_report import DataReport
 from slmsearch.evaluate.metrics import FAULTS, sample_rows
@@ -14,7 +16,7 @@ from slmsearch.evaluate.retrieval import METRICS, SHOWN
 from slmsearch.evaluate.store import load_evaluation
 from slmsearch.judge.qualify import Qualification
 from slmsearch.keys import content_key
-from slmsearch.models.hashes import model_hash
+from slmsearch.models.hashes import weights_file
 from slmsearch.training.reports import StepReport
 from tasks.traces import episode_span, trace_tags
 from tasks.tracking import Tracker, open_tracker
@@ -33,7 +35,8 @@ def record_evaluation_task(run_id: str, name: str, key: str, model: str | None, 
     tracker, stored = open_tracker(config.paths, config.tracking), load_evaluation(config.paths.evals, key)
     if not stored.rows:
         return
-    registered = tracker.find_adapter(config.tracking.registered_model, model_hash(model)) if model else None
+    weights = weights_file(Path(model)) if model else None
+    registered = tracker.find_adapter(config.tracking.registered_model, known_hash(weights)) if weights and weights.is_file() else None
     tracker.record_metrics(run_id, stored.metrics, registered)
     measured = list(dict.fromkeys(name for row in stored.rows for name in row.measured))
     tracker.record_table(run_id, [_table_row(asdict(row), measured) for row in stored.rows], f"eval/{key}.json")

@@ -17,7 +17,7 @@ from slmsearch.config import DecisionConfig, PathsConfig, RunConfig, TrackingCon
 from slmsearch.environments.searcher.twins import Twin
 from slmsearch.errors import EvaluationError, SlmSearchError
 from slmsearch.evaluate.compare import Comparison, compare, shared_rows
-from slmsearch.evaluate.forecast import show_gain
+from slmsearch.evaluate.forecast import UNMEASURED, show_gain
 from slmsearch.evaluate.store import Evaluation, load_evaluation
 from slmsearch.evaluate.trust import SAMPLED
 from slmsearch.lineage.graph import flatten
@@ -136,7 +136,8 @@ def _told(summary: Mapping[str, Any]) -> Iterator[str]:
     """Return the sentences that a report adds to the reason of a decision."""
     yield summary.get("beside_untrained", "")
     if told := summary.get("forecast"):
-        yield f"GRPO was expected to bring {show_gain(told['gain'])}, and brought {100 * summary['difference']['mean']:+.1f}."
+        doubt = f" ({UNMEASURED.format(', '.join(told['beyond']))})" if told["beyond"] else ""
+        yield f"GRPO was expected to bring {show_gain(told['gain'])}{doubt}, and brought {100 * summary['difference']['mean']:+.1f}."
 
 
 def _keys(lineage: Mapping[str, str]) -> dict[str, str]:

@@ -10,7 +10,7 @@ from typing import Any
 from flows.runtime.links import short_path
 from slmsearch.config import DecisionConfig, PathsConfig
 from slmsearch.evaluate.compare import Comparison, compare, shared_rows
-from slmsearch.evaluate.forecast import show_gain
+from slmsearch.evaluate.forecast import UNMEASURED, show_gain, show_time
 from slmsearch.evaluate.nights import night_from_dict
 from slmsearch.evaluate.store import load_rows
 from slmsearch.intervals import show_interval
@@ -71,7 +71,8 @@ def render_summary(summary: Mapping[str, Any], paths: PathsConfig, decision: Dec
         lines.append(f"{'card':<{width}}  " + _render_card(card, width))
     lines += [f"{'stages, seconds':<{width}}  " + _render_seconds(summary["seconds"], width)]
     if told := summary.get("forecast"):
-        lines.append(f"{'forecast':<{width}}  {show_gain(told['gain'])}, came {points(summary['difference']['mean'])}")
+        doubt = f" ({UNMEASURED.format(', '.join(told['beyond']))})" if told["beyond"] else ""
+        lines.append(f"{'forecast':<{width}}  {show_gain(told['gain'])}, came {points(summary['difference']['mean'])}{doubt}")
     beside = [summary["beside_untrained"]] if "beside_untrained" in summary else []
     return "\n".join([*lines, "", f"{summary['decision']}: {summary['reason']}", *beside])
 
@@ -81,22 +82,29 @@ def render_forecast(told: Mapping[str, Any]) -> str:
     start, training = told["start"], told["training"]
     tries, asked = len(start["counts"]) - 1, sum(start["counts"])
     figures = {
-        "GRPO": f"{show_gain(told['gain'])} in {training['updates']} updates, some {told['seconds'] / 60:.0f} minutes",
+        "GRPO": f"{show_gain(told['gain'])} in {training['updates']} updates, some {show_time(told['seconds'])}",
         "SFT": f"{show_gain(told['sft_continued'])} in the same time",
         "headroom": f"{points(told['headroom'])} points: right in one of {tries} tries, not greedily",
         "start": f"{100 * start['greedy']:.1f} % of {asked} held-out questions",
-        "worth it": "yes" if told["worth_it"] else "no",
+        "signal": f"{100 * told['signal_frac']:.0f} % of groups of {training['group_size']} have right and wrong episodes",
+        "worth it": {True: "yes", False: "no", None: UNMEASURED.format(", ".join(told["beyond"]))}[told["worth_it"]],
     }
     return "\n".join(f"{name:<10} {text}" for name, text in figures.items())
 
 
 def render_history(found: Mapping[str, Any]) -> str:
     """Render earlier forecasts beside what came of them."""
-    rows = [(one["name"], show_gain(one["gain"]), points(one["outcome"]), "yes" if one["inside"] else "no") for one in found["forecasts"]]
+    rows = [
+        (one["name"], show_gain(one["gain"]), points(one["outcome"]), "not measured" if one["beyond"] else "yes" if one["inside"] else "no")
+        for one in found["forecasts"]
+    ]
     if not rows:
         return "no forecast yet whose training ended; `slmsearch run train-and-eval` makes one"
     table = Table(("run", "forecast", "came", "inside"), tuple(rows))
-    return f"{table.to_text()}\n\n{100 * found['covered_frac']:.0f} % of {len(rows)} outcomes are in their intervals"
+    if found["covered_frac"] is None:
+        return f"{table.to_text()}\n\nno training like these was measured before them"
+    told = sum(not one["beyond"] for one in found["forecasts"])
+    return f"{table.to_text()}\n\n{100 * found['covered_frac']:.0f} % of {told} outcomes are in their intervals"
 
 
 def render_learnt(result: Mapping[str, Any], paths: PathsConfig, decision: DecisionConfig) -> str:

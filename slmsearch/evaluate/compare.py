@@ -37,7 +37,8 @@ from slmsearch.evaluate.store import load_rows
 from slmsearch.intervals import show_interval
 
 Decision = Literal["promote", "hold", "reject", "inconclusive"]
-_BINARY_METRICS = ("answer/typed_match", "answer/exact_match", "answer/correct")
+BINARY_METRICS = ("answer/typed_match", "answer/exact_match", "answer/correct")
+"""Metrics that are 0 or 1 for each question."""
 _MAX_LISTED = 3
 """Number of question ids named in an error message."""
 
@@ -115,7 +116,7 @@ def compare(before: Sequence[EpisodeRow], after: Sequence[EpisodeRow], config: D
     difference = _difference(pairs, old, new, config)
     # Without a discordant pair the variance is unknown, not 0: take the upper end of the rule of three.
     mean_square = fsum((b - a) ** 2 for a, b in zip(old, new, strict=True)) / len(pairs) or min(1.0, 3 / len(pairs))
-    binary = config.metric in _BINARY_METRICS
+    binary = config.metric in BINARY_METRICS
     slices = _compare_slices(pairs, old, new, config)
     decision, reason = _decide(len(pairs), failed, difference, slices, config)
     return Comparison(

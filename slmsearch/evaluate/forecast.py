@@ -17,6 +17,7 @@ from pydantic import TypeAdapter
 
 from slmsearch.episodes.rows import EpisodeRow
 from slmsearch.errors import ConfigError, EvaluationError
+from slmsearch.evaluate.metrics import metric_values
 from slmsearch.foreign import cause_of
 
 FOLDER, RUNS = "forecast", "forecast_runs.json"
@@ -27,6 +28,8 @@ LEVEL = 0.9
 """Share of trainings whose gain is to be inside its interval."""
 WORTH = 0.02
 """Smallest gain for which a training is worth its time."""
+UNMEASURED = "no training like this one was measured ({})"
+"""Doubt about a forecast, with the names of the inputs that lie outside."""
 UPDATE_FACTOR = 2.5
 """Duration of a whole training step in units of its rollouts, roughly."""
 SAME = 0.01
@@ -139,12 +142,14 @@ class Forecast:
     """pass@k of all sampled episodes less greedy accuracy."""
     sft_continued: Expected
     """Gain of supervised training that goes on for as long."""
-    worth_it: bool
-    """True if the gain is at least `WORTH`."""
+    worth_it: bool | None
+    """True if the gain is at least `WORTH`; None if no training like it was measured."""
     beyond: tuple[str, ...]
     """Names of inputs outside the range of the measured trainings: there the interval is not measured."""
     seconds: float
     """Time that the training will take, in seconds, by the time of the played episodes."""
+    signal_frac: float
+    """Share of groups with right and wrong episodes: the others teach nothing."""
     start: Start
     training: Training
 
@@ -153,9 +158,9 @@ class Forecast:
         grpo, sft = (show_gain(asdict(one)) for one in (self.gain, self.sft_continued))
         greedy, tried = 100 * self.start.greedy, 100 * (self.start.greedy + self.headroom)
         return (
-            f"GRPO is expected to bring {grpo}, supervised training {sft} in the same {self.seconds / 60:.0f} minutes or so; of "
+            f"GRPO is expected to bring {grpo}, supervised training {sft} in the same {show_time(self.seconds)} or so; of "
             f"{self.start.asked} held-out questions the start answers {greedy:.0f} %, in one of {self.start.samples} tries {tried:.0f} %"
-            + (f"; no training like this one was measured ({', '.join(self.beyond)})" if self.beyond else "")
+            + (f"; {UNMEASURED.format(', '.join(self.beyond))}" if self.beyond else "")
         )
 
     def to_dict(self) -> dict[str, object]:
@@ -164,18 +169,19 @@ class Forecast:
         return told
 
 
-def measure_start(greedy: Sequence[EpisodeRow], sampled: Sequence[EpisodeRow], samples: int) -> Start:
+def measure_start(greedy: Sequence[EpisodeRow], sampled: Sequence[EpisodeRow], samples: int, metric: str) -> Start:
     """Count right episodes; failed ones count as wrong.
 
     Args:
         greedy: a row each question.
         sampled: `samples` rows for each question, one after the other.
         samples: sampled episodes of a question.
+        metric: one of `BINARY_METRICS`, that by which the training will be judged.
     """
-    counts = [0] * (samples + 1)
+    counts, right = [0] * (samples + 1), metric_values(sampled, metric)
     for first in range(0, len(sampled), samples):
-        counts[round(sum(row.correct for row in sampled[first : first + samples]))] += 1
-    return Start(mean(row.correct for row in greedy), tuple(counts))
+        counts[round(sum(right[first : first + samples]))] += 1
+    return Start(mean(metric_values(greedy, metric)), tuple(counts))
 
 
 def read_runs(data_dir: str, shipped: bool = False) -> tuple[MeasuredRun, ...]:
@@ -216,9 +222,10 @@ def forecast(start: Start, training: Training, seconds: float, runs: Sequence[Me
     for name in ("gain", "sft_gain"):
         value, half = _predict(_fit(runs, name), start, training), predict_bounds(runs, name) * _scale(start)
         gains[name] = Expected(value, max(-1.0, -start.greedy - slack, value - half), min(1.0, 1 - start.greedy + slack, value + half))
-    headroom = start.pass_at(start.samples) - start.greedy
+    headroom, signal = start.pass_at(start.samples) - start.greedy, start.signal(training.group_size)
     beyond = find_beyond(start, training, runs)
-    return Forecast(gains["gain"], headroom, gains["sft_gain"], gains["gain"].value >= WORTH, beyond, seconds, start, training)
+    worth_it = None if beyond else gains["gain"].value >= WORTH
+    return Forecast(gains["gain"], headroom, gains["sft_gain"], worth_it, beyond, seconds, signal, start, training)
 
 
 def find_beyond(start: Start, training: Training, runs: Sequence[MeasuredRun]) -> tuple[str, ...]:
@@ -288,7 +295,14 @@ def _fit(runs: Sequence[MeasuredRun], name: str) -> Callable[[tuple[float, ...]]
     scale[scale < SAME] = np.inf  # what did not vary says nothing
     kernel = ConstantKernel(SPREAD, "fixed") * RBF(REACH, "fixed") + WhiteKernel(NOISE, "fixed")
     model = GaussianProcessRegressor(kernel).fit((values - center) / scale, shares)
-    return lambda inputs: float(np.clip(model.predict([(np.array(inputs) - center) / scale])[0], -1, 1))
+    shortest, longest = values[:, 0].min(), values[:, 0].max()
+
+    def predict(inputs: tuple[float, ...]) -> float:
+        updates, *rest = inputs  # of a longer training no more is known than of the longest; the process would forecast nothing at all
+        known = np.array([min(max(updates, shortest), longest), *rest])
+        return float(np.clip(model.predict([(known - center) / scale])[0], -1, 1))
+
+    return predict
 
 
 def _predict(fitted: Callable[[tuple[float, ...]], float], start: Start, training: Training) -> float:
@@ -300,9 +314,14 @@ def show_gain(gain: Mapping[str, float]) -> str:
     return f"{100 * gain['value']:+.1f} points [{100 * gain['low']:+.1f}, {100 * gain['high']:+.1f}]"
 
 
+def show_time(seconds: float) -> str:
+    """Write a duration for people."""
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} minutes"
+
+
 def name_gains(told: Mapping[str, object]) -> dict[str, float]:
-    """Return the figures of a forecast in JSON's form, as metrics: `forecast/gain`, `forecast/sft_low` and so on."""
-    found: dict[str, float] = {}
+    """Return the figures of a forecast in JSON's form, as metrics: `forecast/gain`, `forecast/sft_low`, `forecast/beyond` (0, 1) and so on."""
+    found = {"forecast/beyond": float(bool(told["beyond"]))}
     for field, name in (("gain", ""), ("sft_continued", "sft_")):
         part = told[field]
         assert isinstance(part, Mapping)

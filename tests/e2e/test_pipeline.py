@@ -89,6 +89,10 @@ def test_a_killed_run_is_gone_on_with_and_a_repeated_one_is_looked_up(
     trained = [found.info.run_id for found in runs if found.info.run_name == "train"]
     steps = [[point.step for point in client.get_metric_history(run_id, "reward/mean")] for run_id in trained]
     assert steps == [[1, 2, 3, 4, 5, 6]] * 2, "no point is missing and none is there twice"
+    [version] = client.search_model_versions("name = 'slmsearch-searcher'")
+    model = client.get_logged_model(version.source.removeprefix("models:/"))
+    measured = {metric.key: metric.value for metric in model.metrics}
+    assert measured["answer/exact_match"] == second["after"]["answer/exact_match"] and model.source_run_id == version.run_id
     check_that_mlflow_serves_it(isolated_environment, environment, second, tmp_path / "serve.log")
     check_that_mlflow_scores_it(isolated_environment, environment, second)
     check_two_models_in_a_process(isolated_environment, environment, second, tmp_path)
@@ -149,18 +153,17 @@ for model in (models[0], models[1], models[0]):
 
 def check_two_models_in_a_process(home: Path, environment: dict[str, str], summary: dict[str, Any], folder: Path) -> None:
     """Each answers as itself, also where the data directory has been moved."""
-    from mlflow import MlflowClient
+    from mlflow.artifacts import download_artifacts
 
     rows = load_evaluation(home / "data" / "evals", summary["lineage"]["eval_key_after"]).rows
-    client = MlflowClient(place_of(home)["MLFLOW_TRACKING_URI"])
-    run_id = client.get_model_version("slmsearch-searcher", "1").run_id
     folders = [folder / "first", folder / "second"]
     for place in folders:
         place.mkdir()
-        client.download_artifacts(run_id, "adapter", str(place))
+        uri = place_of(home)["MLFLOW_TRACKING_URI"]
+        download_artifacts("models:/slmsearch-searcher/1", dst_path=str(place), tracking_uri=uri, registry_uri=uri)
     (home / "data").rename(home / "moved")
     known = {**environment, **place_of(home), "SLMSEARCH_PATHS__DATA_DIR": str(home / "moved")}
-    command = [sys.executable, "-c", TWO, *(str(place / "adapter") for place in folders), *(row.question for row in rows)]
+    command = [sys.executable, "-c", TWO, *map(str, folders), *(row.question for row in rows)]
     done = subprocess.run(command, cwd=home, env=known, capture_output=True, text=True, timeout=WAIT_SECONDS)
     assert done.returncode == 0, done.stderr
     first, second, again = done.stdout.splitlines()[-3:]

@@ -13,7 +13,7 @@ from flows.cli.text import render_forecast, render_history, render_summary
 from flows.stages import forecasting
 from flows.train import forecast, train_and_eval
 from slmsearch.config import RunConfig
-from slmsearch.errors import NotWorthItError, TrainingError
+from slmsearch.errors import NoForecastError, NotWorthItError, TrainingError
 from slmsearch.evaluate.forecast import MeasuredRun, Start, Training
 from tasks import record
 from tasks.forecasts import past_forecasts
@@ -72,8 +72,9 @@ def test_a_run_forecasts_before_it_trains_and_is_held_to_account(config: RunConf
     assert "GRPO was expected to bring" in results.reason
     assert not any(name.startswith("forecast") for name in results.evaluations)
 
+    summary = train_and_eval(config)  # all of it is looked up
     found = past_forecasts(config.paths, config.tracking)
-    assert [one["run_id"] for one in found["forecasts"]] == [summary["mlflow_run_id"]]
+    assert [one["run_id"] for one in found["forecasts"]] == [summary["mlflow_run_id"]], "a training counts once"
     one = found["forecasts"][0]
     assert one["outcome"] == pytest.approx(metrics["compare/difference"])
     assert one["inside"] is (one["gain"]["low"] <= one["outcome"] <= one["gain"]["high"])
@@ -100,11 +101,12 @@ def test_the_forecast_alone(config: RunConfig, training: FakeTraining) -> None:
     assert again["gain"] == told["gain"], "the same twice"
 
 
-def test_a_short_training_is_not_forecast(config: RunConfig, training: FakeTraining) -> None:
-    short = config.changed({"forecast.questions": 0, "train.steps": 1, "forecast.samples": 16})
+def test_a_short_training_is_not_forecast(config: RunConfig, training: FakeTraining, monkeypatch: pytest.MonkeyPatch) -> None:
+    short = config.changed({"forecast.questions": 0, "train.steps": 1})
+    monkeypatch.setattr(forecasting, "COST", 1 / 1000)
     assert "forecast" not in train_and_eval(short)
     assert training.calls == 1
-    with pytest.raises(TrainingError, match=r"a twelfth of a training of 64 episodes holds 0 questions, .* set forecast\.questions"):
+    with pytest.raises(TrainingError, match=r"a twelfth of a training of 64 episodes holds 0 questions; set forecast\.questions"):
         forecast(short)
     with pytest.raises(TrainingError, match=r"leave --if-worth-it out to train without one"):
         train_and_eval(short.changed({"forecast.if_worth_it": True}))
@@ -127,7 +129,7 @@ def test_without_measured_trainings_the_start_is_recorded_on_request_alone(confi
     assert set(tracker.read_json(str(asked["mlflow_run_id"]), forecasting.FILE) or {}) == {"start", "training"}
     unasked = train_and_eval(config.changed({"forecast.questions": 0}))
     assert tracker.read_json(str(unasked["mlflow_run_id"]), forecasting.FILE) is None
-    with pytest.raises(TrainingError, match="no trainings were measured here"):
+    with pytest.raises(TrainingError, match="no trainings of the searcher were measured"):
         forecast(config)
 
 
@@ -136,12 +138,17 @@ def test_a_training_like_none_that_was_measured_is_not_held_by_its_forecast(
 ) -> None:
     monkeypatch.setattr(forecasting, "read_runs", lambda *_: measured(0.2, updates=5))
     told: Any = train_and_eval(config)["forecast"]
-    assert told["beyond"] == ["number of updates"]
+    assert told["beyond"] == ["number of updates"] and told["worth_it"] is None
+    assert "no training like this one was measured (number of updates)" in render_forecast(told)
+    found = past_forecasts(config.paths, config.tracking)
+    assert [one["beyond"] for one in found["forecasts"]] == [True] and found["covered_frac"] is None
+    assert "not measured" in render_history(found)
     with pytest.raises(TrainingError, match=r"no training like this one was measured \(number of updates\)"):
         train_and_eval(config.changed({"forecast.if_worth_it": True}))
     with monkeypatch.context() as patched:
         patched.setattr(forecasting, "evaluate_once", None)
-        with pytest.raises(TrainingError, match=r"no training like this one was measured \(group size\)"):  # before anything is played
+        patched.setattr("flows.train.start_from_examples", None)
+        with pytest.raises(NoForecastError, match=r"no training like this one was measured \(group size\)"):  # before anything is played
             train_and_eval(config.changed({"forecast.if_worth_it": True, "train.group_size": 4}))
     monkeypatch.setattr(
         forecasting, "read_runs", lambda *_: [replace(run, training=replace(run.training, environment="planner")) for run in measured(0.2)]

@@ -235,7 +235,7 @@ def forecast(session: Session, history: bool) -> None:
     """Forecast what GRPO would bring, before it is trained.
 
     Makes the supervised start, if one is configured, plays held-out questions with it, and compares with trainings that were measured. Exit
-    code 1 if the training is not worth its time.
+    code 1 if the training is not worth its time, 3 if that cannot be told.
     """
     from flows.cli.text import render_forecast, render_history
 
@@ -246,7 +246,7 @@ def forecast(session: Session, history: bool) -> None:
         session.finish(found, render_history(found))
         return
     result = session.run("forecast")
-    session.finish(result, render_forecast(result), negative=not result["worth_it"])
+    session.finish(result, render_forecast(result), negative=result["worth_it"] is False)
 
 
 @command(cli, "preflight")

@@ -25,7 +25,11 @@ FLOW_NAMES = ("train-and-eval", "train-planner", "evaluate", "nightly", "refresh
 @click.option("--here", is_flag=True, help="Run in this process even if `slmsearch up` has a worker.")
 @LIVE
 @click.option("--approve", is_flag=True, help="Ask on the run's page in Prefect before a promotion.")
-@click.option("--if-worth-it", is_flag=True, help="Train only if the forecast says that it is worth its time; else exit code 1.")
+@click.option(
+    "--if-worth-it",
+    is_flag=True,
+    help="Train only if a forecast says that it is worth its time; else exit code 1 (3: no forecast).",
+)
 def run(session: Session, flow: str, here: bool, live: bool, approve: bool, if_worth_it: bool) -> None:
     """Run a flow, on the worker of `slmsearch up` if any.
 

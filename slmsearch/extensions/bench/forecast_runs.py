@@ -5,6 +5,7 @@ process of its own, recorded in MLflow; one whose result is there is not repeate
 """
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from slmsearch.artifacts.files import read_json, replace_json, replace_text
-from slmsearch.errors import TrainingError
+from slmsearch.errors import ConfigError, TrainingError
 from slmsearch.evaluate.forecast import LEVEL, RUNS, WORTH, MeasuredRun, Start, Training, forecast, show_gain
 from slmsearch.extensions.bench.result import Result, Say
 from slmsearch.keys import content_key
@@ -86,17 +87,23 @@ def measure_runs(run: RunCommand, folder: Path, settings: Sequence[str], say: Sa
         folder: where starts, questions and results are kept.
         settings: flags that the commands get besides; with others, every run is another one.
         say: receives a line before each training.
+
+    Raises:
+        ConfigError: the settings name a corpus or a policy.
     """
+    if own := [name for name in settings if re.match(r"--(corpus|policy)\.", name)]:
+        raise ConfigError(f"{', '.join(own)}: the trainings have starts and corpora of their own; leave it out")
+    table, folder = folder / RUNS, folder / "made" / content_key(settings=[*settings])[:8]
     (folder / "runs").mkdir(parents=True, exist_ok=True)
     todo, found = list(table_runs()), list[MeasuredRun]()
     for number, wanted in enumerate(todo, 1):
-        place = folder / "runs" / f"{wanted.name}-{content_key(flags=wanted.flags, settings=[*settings])[:8]}.json"
+        place = folder / "runs" / f"{wanted.name}-{content_key(flags=wanted.flags)[:8]}.json"
         if not place.is_file():
             say(f"training {number} of {len(todo)}: {wanted.start}, {wanted.corpus}, {wanted.updates} updates")
             replace_json(place, asdict(_train(wanted, run, folder)))
         found.append(TypeAdapter(MeasuredRun).validate_python(read_json(place)))
-    replace_text(folder / RUNS, json.dumps([asdict(one) for one in found], indent=0) + "\n")
-    return summarise(found, folder / RUNS)
+    replace_text(table, json.dumps([asdict(one) for one in found], indent=0) + "\n")
+    return summarise(found, table)
 
 
 def _train(wanted: TableRun, run: RunCommand, folder: Path) -> MeasuredRun:
@@ -148,7 +155,9 @@ def _questions_of(name: str, run: RunCommand, folder: Path) -> list[str]:
 def summarise(runs: Sequence[MeasuredRun], place: Path) -> Result:
     """Measure how well forecasts for corpora that were left out hold: coverage, decisions, and what each rule would have cost."""
     told = [forecast(run.start, run.training, run.seconds, [other for other in runs if other.corpus != run.corpus]).gain for run in runs]
-    covered = mean(one.low <= run.gain <= one.high for one, run in zip(told, runs, strict=True))
+    inside = {run.corpus: list[bool]() for run in runs}
+    for one, run in zip(told, runs, strict=True):
+        inside[run.corpus].append(one.low <= run.gain <= one.high)
     truly = [run.gain >= WORTH and run.low > 0 for run in runs]
     said = [one.value >= WORTH for one in told]
     hours = sum(run.seconds for run in runs) / 3600
@@ -157,7 +166,8 @@ def summarise(runs: Sequence[MeasuredRun], place: Path) -> Result:
         "runs": len(runs),
         "starts": len({(run.corpus, run.start_name) for run in runs}),
         "level": LEVEL,
-        "covered_frac": covered,
+        "covered_frac": mean(right for rights in inside.values() for right in rights),
+        "covered_frac_by_corpus": {corpus: mean(rights) for corpus, rights in inside.items()},
         "half_width": mean((one.high - one.low) / 2 for one in told),
         "right_decisions_frac": mean(a == b for a, b in zip(truly, said, strict=True)),
         "worth_it_frac": mean(truly),

@@ -55,7 +55,7 @@ def test_pass_at_k_and_signal_are_those_of_all_choices_of_samples(counts: list[i
 def test_right_episodes_are_counted_by_question() -> None:
     greedy = [make("a"), make("b", False)]
     sampled = [make(name, bool(right)) for name, rights in (("a", (1, 1, 0)), ("b", (0, 0, 0))) for right in rights]
-    start = measure_start(greedy, sampled, 3)
+    start = measure_start(greedy, sampled, 3, "answer/correct")
     assert start == Start(0.5, (1, 0, 1, 0))
     assert (start.samples, start.asked, start.pass_at(3)) == (3, 2, 0.5)
 
@@ -158,3 +158,11 @@ def test_what_was_not_measured_is_said() -> None:
     assert "number of updates" in forecast(start, replace(training, updates=5000), 60.0, runs).beyond
     with pytest.raises(ConfigError, match=r"forecast\.samples is 4; the trainings were measured with 16"):
         forecast(Start(0.5, (1, 2, 3, 4, 5)), training, 60.0, runs)
+
+
+def test_a_longer_training_is_expected_to_bring_what_the_longest_brought() -> None:
+    runs = read_runs("/nowhere", shipped=True)
+    (long,) = (run for run in runs if (run.corpus, run.start_name, run.training.updates) == ("world", "noisy", 120))
+    told = [forecast(long.start, replace(long.training, updates=updates), 60, runs) for updates in (120, 1000)]
+    assert told[0].gain == told[1].gain and told[0].gain.value > 0.3
+    assert (told[0].worth_it, told[1].worth_it) == (True, None) and told[1].beyond == ("number of updates",)

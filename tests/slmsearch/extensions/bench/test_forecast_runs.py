@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from slmsearch.errors import ConfigError
 from slmsearch.evaluate.forecast import RUNS, read_runs
 from slmsearch.extensions.bench.forecast_runs import CORPORA, EXPERT, LENGTHS, LONG, STARTS, measure_runs, table_runs
 
@@ -61,7 +62,7 @@ def test_a_killed_measurement_goes_on_and_its_table_serves_forecasts(tmp_path: P
     killed = Commands(last=9)
     with pytest.raises(KeyboardInterrupt):
         measure_runs(killed, folder, [], lambda _: None)
-    done = len([*(folder / "runs").iterdir()])
+    done = len([*folder.glob("made/*/runs/*.json")])
     assert 0 < done < 9
     assert read_runs(str(tmp_path)) == (), "the table is written at the end"
 
@@ -87,3 +88,6 @@ def test_a_killed_measurement_goes_on_and_its_table_serves_forecasts(tmp_path: P
     again = Commands()
     measure_runs(again, folder, ["--train.group_size", "4"], said.append)
     assert len([call for call in again.calls if call[0] == "run"]) == found["runs"], "with other settings every run is another one"
+    assert len([call for call in again.calls if call[0] in ("bootstrap", "sft")]) == len(made), "and every start"
+    with pytest.raises(ConfigError, match=r"--corpus\.pages: the trainings have starts and corpora of their own"):
+        measure_runs(again, folder, ["--corpus.pages", "x"], said.append)
