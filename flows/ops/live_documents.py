@@ -20,7 +20,7 @@ from flows.stages.policy_choice import SearcherChoice
 from slmsearch.artifacts.files import read_json, replace_json
 from slmsearch.corpus.store import is_complete as is_corpus
 from slmsearch.corpus.store import remove_corpus
-from slmsearch.errors import ConfigError, IndexUnusableError, ServiceError, SlmSearchError
+from slmsearch.errors import ConfigError, EvaluationError, IndexUnusableError, ServiceError, SlmSearchError
 from slmsearch.evaluate.confidence import read_calibration
 from slmsearch.processes.call import Child
 from slmsearch.retrieval.upkeep import remove_version
@@ -271,11 +271,13 @@ class LiveDocuments:
         """Calibrate a policy on documents that it is about to answer from; if that cannot be, answers say that no promise holds."""
         if served.promise is None or served.promise.calibration.index_key == served.index_key:
             return None
-        calibration = calibrate_loaded(self._choice, served, child, CALIBRATED)
-        promise = self._choice.promise_of(calibration) if calibration else None
-        if calibration is None or promise is None:
-            why = f"more than {CALIBRATED} questions would have to be played again" if calibration is None else "too many are wrong"
-            log.warning("documents: the promise does not hold on them: %s", why)
+        try:
+            calibration = calibrate_loaded(self._choice, served, child, CALIBRATED)
+            promise = self._choice.promise_of(calibration)
+            if promise is None:
+                raise EvaluationError("too many answers are wrong")
+        except SlmSearchError as error:  # the documents are served all the same
+            log.warning("documents: the promise does not hold on them: %s", error)
             return None
         calibration.write(self._calibration_file(served))
         return promise

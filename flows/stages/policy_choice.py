@@ -12,6 +12,7 @@ from slmsearch.errors import ConfigError, IndexUnusableError, ModelError
 from slmsearch.evaluate.confidence import Calibration, read_calibration
 from slmsearch.evaluate.policies import TRAINED, UNTRAINED, PolicySpec, describe_policy, parse_policy
 from slmsearch.evaluate.run import EVALUATION_VERSION
+from slmsearch.judge.exact import RULES_VERSION
 from slmsearch.keys import content_key
 from slmsearch.retrieval.versions import is_complete
 from slmsearch.sampling.llamacpp import require_llamacpp
@@ -155,7 +156,7 @@ class SearcherChoice:
         """Return the file of a policy's calibration with these settings."""
         searcher = self.config.searcher.model_dump(mode="json")
         policy, top_k = describe_policy(spec, self.config.evaluate), self.config.retrieval.top_k
-        key = content_key(version=EVALUATION_VERSION, policy=policy, searcher=searcher, top_k=top_k)
+        key = content_key(version=EVALUATION_VERSION, rules=RULES_VERSION, policy=policy, searcher=searcher, top_k=top_k)
         return Path(self.config.paths.data_dir) / "calibrations" / f"{key}.json"
 
     def _promise(self, served: ServedPolicy) -> ServedPolicy:

@@ -133,7 +133,7 @@ def evaluate_once(run: Pipeline, data: Data, spec: PolicySpec, stage: str) -> Ev
         record_questions(run.tracker, run_id, config.evaluate.split, questions)
         if spec.policy is not None:
             record_prompt(run, run_id)
-        model = spec.policy.adapter or spec.policy.model if spec.policy and not spec.policy.base_url else None
+        model = spec.policy.adapter or spec.policy.model if spec.policy and not spec.policy.base_url and plain else None
         record_evaluation_task(run_id, spec.name, key, model, config)
         run.tracker.set_tags(run_id, {"slmsearch.policy": spec.name, "slmsearch.eval_key": key})
     run.note_keys(**{f"eval_key_{stage.removeprefix('evaluate-')}": key})

@@ -320,7 +320,7 @@ def show_time(seconds: float) -> str:
 
 
 def name_gains(told: Mapping[str, object]) -> dict[str, float]:
-    """Return the figures of a forecast in JSON's form, as metrics: `forecast/gain`, `forecast/sft_low`, `forecast/beyond` (0, 1) and so on."""
+    """Return the figures of a forecast in JSON's form as metrics: `forecast/gain`, `forecast/sft_low`, `forecast/beyond` (0 or 1) ..."""
     found = {"forecast/beyond": float(bool(told["beyond"]))}
     for field, name in (("gain", ""), ("sft_continued", "sft_")):
         part = told[field]

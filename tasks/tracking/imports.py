@@ -86,6 +86,10 @@ def _fill(tracker: Tracker, other: MlflowClient, run: Any, copy: str, folder: Pa
     artifacts = folder / "mlruns" / "artifacts" / str(run.info.run_id) / "artifacts"
     if artifacts.is_dir():
         tracker.client.log_artifacts(copy, str(artifacts))
+    for output in run.outputs.model_outputs if run.outputs else ():
+        files = folder / "mlruns" / "artifacts" / "models" / output.model_id / "artifacts"
+        if files.is_dir():
+            tracker.client.log_artifacts(copy, str(files), "adapter")
     status = run.info.status if run.info.status in ("FINISHED", "FAILED") else "KILLED"
     tracker.client.set_terminated(copy, status, run.info.end_time or run.info.start_time)
 

@@ -3,6 +3,7 @@
 Each is a model of MLflow (`LoggedModel`), an output of the run that made it, with its metrics; a registered adapter also holds its files.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,6 +17,9 @@ from mlflow.exceptions import MlflowException
 
 from tasks.tracking.run_registry import RunRegistry
 from tasks.tracking.service import ADAPTER_HASH, CHAMPION, DOCUMENTS, as_service, if_there
+
+NOT_IN_MODEL_NAMES = re.compile(r"[^\w-]+")
+"""Characters that registered models may have in their names, and models and prompts may not."""
 
 
 class TrainedModels(RunRegistry):
@@ -64,7 +68,8 @@ class TrainedModels(RunRegistry):
             if known is not None:
                 self._link_model(run_id, _model_of(known), 0)
                 return str(known.version)
-            model_id = self._open_model(run_id, f"{name}-{tags[ADAPTER_HASH][:8]}", "adapter", 0).model_id
+            plain = NOT_IN_MODEL_NAMES.sub("-", f"{name}-{tags[ADAPTER_HASH][:8]}")
+            model_id = self._open_model(run_id, plain, "adapter", 0).model_id
             self.client.log_model_artifacts(model_id, str(adapter))
             if write_beside is not None:
                 with TemporaryDirectory() as folder:

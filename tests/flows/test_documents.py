@@ -116,6 +116,7 @@ def test_ask_shows_turns_answer_and_sources(invoke: Invoke, folder: Path) -> Non
         "quoted": False,
         "supports": "The town of Brixa was founded in 1501 by Admiral Brixason.",
         "path": "Brixa.md",
+        "under": [],
         "page": None,
     }
     assert result["turns"][0]["calls"][0]["name"] == "search_pages"

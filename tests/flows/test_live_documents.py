@@ -389,6 +389,9 @@ def test_the_record_of_a_killed_service_names_a_whole_version(choice: SearcherCh
 def test_a_promise_is_made_anew_for_an_edit_that_few_answers_saw_and_is_void_after_one_that_many_saw(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    def fail(*_: object) -> None:
+        raise CorpusError("split 'validation' holds no question")
+
     monkeypatch.setattr(live_documents, "Child", Here)
     monkeypatch.setattr(calibrating, "in_child", lambda function, *args, **kwargs: function(*args, **kwargs))
     with listening(Embeddings) as address:
@@ -419,4 +422,9 @@ def test_a_promise_is_made_anew_for_an_edit_that_few_answers_saw_and_is_void_aft
         lost = change("It snowed", 40)
         assert lost.promise == edited.promise and lost.index_key != edited.index_key
         assert "the promise does not hold on them: more than 2 questions" in caplog.text
+        monkeypatch.setattr(live_documents, "CALIBRATED", 10**6)
+        monkeypatch.setattr("slmsearch.serving.api.graded_plays.select_questions", fail)
+        served = lost
+        failed = change("It hailed", 1)
+        assert failed.promise == edited.promise and "does not hold on them: split 'validation' holds no question" in caplog.text
     playing._loaded.clear()

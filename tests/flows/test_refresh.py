@@ -23,6 +23,7 @@ from slmsearch.environments.searcher.baselines import RetrieveThenAnswer
 from slmsearch.episodes.scripted import ScriptedSampler
 from slmsearch.errors import CorpusError, IndexUnusableError, ModelError, PromotionError
 from slmsearch.serving.api import playing
+from slmsearch.serving.api.graded_plays import GradedPlays
 from tasks.retention import in_use
 from tasks.tracking import CHAMPION, Tracker, open_tracker
 from tests.flows.fakes import FakeTraining
@@ -173,9 +174,9 @@ def test_a_calibration_is_made_anew_before_the_documents_are_served(
     file.parent.mkdir(parents=True)
     file.write_text("{}")
 
-    def calibrated(_choice: SearcherChoice, new: Any, split: str, _limit: int) -> None:
+    def calibrated(_choice: SearcherChoice, new: Any, known: GradedPlays) -> None:
         calls.append(str(new.index_key))
-        assert choose(config).find().index_key == served.index_key and split == "validation"
+        assert choose(config).find().index_key == served.index_key and known == GradedPlays("validation", 0)
 
     monkeypatch.setattr(calibrating, "_calibrate", calibrated)
     change(folder / "TownC2.md", "a town", "a small town")

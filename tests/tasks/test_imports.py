@@ -10,7 +10,7 @@ import pytest
 from mlflow import MlflowClient
 
 from slmsearch.errors import ServiceError
-from tasks.tracking import KEY, OWNER, Tracker
+from tasks.tracking import ADAPTER_HASH, KEY, OWNER, Tracker
 from tasks.tracking.imports import COPIED_FROM, MACHINE, import_store
 from tasks.tracking.run_registry import PARENT
 
@@ -33,7 +33,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     adapter = folder / "adapter"
     adapter.mkdir()
     (adapter / "adapter_model.safetensors").write_bytes(b"weights")
-    there.record_folder(train, adapter, "adapter")
+    there.register_adapter(train, adapter, "searcher.v1", {ADAPTER_HASH: "h1"})
     there.end_run(train, "FINISHED")
     there.start_run("evaluate-after", "key-after", flow)
     there.end_run(flow, "FINISHED")

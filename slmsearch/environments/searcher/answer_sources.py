@@ -54,12 +54,12 @@ def find_sources(episode: Episode, library: Library, question: str = "") -> list
             support = answer if is_quoted else find_support(_shown(section, episode), answer, question)
             text, path = _quote(section.text, answer, support), str(page.metadata.get("path", ""))
             sections = library.sections(page.id)
-            number, under = _find_page(page, section, sections, support or answer), _find_above(section, sections)
+            number, under = _find_page(page, section, sections, support or answer), _find_above(section, sections, page.title)
             sources.append(AnswerSource(page.id, page.title, section_id, section.heading, text, is_quoted, support, path, number, under))
     return sources
 
 
-def _find_above(section: Section, sections: Sequence[Section]) -> tuple[str, ...]:
+def _find_above(section: Section, sections: Sequence[Section], title: str) -> tuple[str, ...]:
     """Return the headings above a section's, from the sections of its page in their order."""
     above: list[Section] = []
     for other in sections:
@@ -67,7 +67,7 @@ def _find_above(section: Section, sections: Sequence[Section]) -> tuple[str, ...
         if other.id == section.id:
             break
         above.append(other)
-    return tuple(one.heading for one in above if one.level > 1)
+    return tuple(one.heading for one in above if one.heading != title)
 
 
 def _find_page(page: Page, section: Section, sections: Sequence[Section], part: str) -> int | None:
@@ -78,7 +78,8 @@ def _find_page(page: Page, section: Section, sections: Sequence[Section], part: 
     numbers = [number for heading, number in page.metadata.get("section_pages", ()) if heading == section.heading]
     same = [other.id for other in sections if other.heading == section.heading]
     found: int | None = dict(zip(same, numbers, strict=False)).get(section.id)
-    end, place = section.text.casefold().find(part.casefold()), 0
+    stated = re.search(re.escape(part), section.text, re.IGNORECASE)
+    end, place = stated.start() if stated else -1, 0
     for number, words in page.metadata.get("page_begins", ()):
         if found is not None and number > found and 0 <= (begin := section.text.find(words, place)) <= end:
             found, place = number, begin

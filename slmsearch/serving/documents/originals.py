@@ -8,6 +8,7 @@ from fastapi.responses import Response
 
 from slmsearch.corpus.documents.reader import EPUB, OFFICE, PDF, read_inside
 from slmsearch.corpus.documents.skipped import NotTakenError
+from slmsearch.corpus.documents.text import decode_text
 from slmsearch.corpus.store import read_pages
 
 SANDBOX = "default-src 'none'; sandbox"
@@ -27,20 +28,23 @@ def read_original(folder: str | None, corpus: Path, path: str) -> Response | Non
     Raises:
         CorpusError: the corpus is missing or damaged.
     """
-    if not folder or path not in _paths_of(corpus):
+    if not folder or not Path(folder).is_dir() or path not in _paths_of(corpus):
         return None
     place = Path(folder) / path
+    suffix = place.suffix.lower()
     try:
         content = read_inside(place, Path(folder))
+        if suffix not in (*OFFICE, *EPUB, *PDF):
+            content = decode_text(content).encode()
     except (OSError, NotTakenError):
         return None
-    suffix = place.suffix.lower()
     if suffix in (*OFFICE, *EPUB):
         saved = {"Content-Disposition": f"attachment; filename*=UTF-8''{quote(place.name)}"}
         return Response(content, headers=saved, media_type="application/octet-stream")
     if suffix in PDF:
         return Response(content, media_type="application/pdf")
-    return Response(content, headers={"Content-Security-Policy": SANDBOX}, media_type="text/plain; charset=utf-8")
+    shown = {"Content-Security-Policy": SANDBOX}
+    return Response(content, headers=shown, media_type="text/plain; charset=utf-8")
 
 
 @lru_cache(4)

@@ -93,9 +93,14 @@ def test_a_sentence_stands_on_the_page_of_a_pdf_on_which_it_begins_and_a_section
         "Then oil the hinges. Rest for 3 days.",
     )
     long = "\n\n".join(parts)
-    content = f"# Manual\n\n## Use\n\nWith care.\n\n### Steps\n\n{long}\n\n#### Notes\n\nNone.\n\n### Care\n\nUse soap for 12 minutes.\n"
-    begins = [[2, "Turn the wheel on"], [3, "Look at all of the"], [4, "not in the text at all"], [5, "Then oil the hinges"]]
-    pages = {"path": "manual.pdf", "section_pages": [["Use", 1], ["Steps", 2], ["Notes", 5], ["Care", 6]], "page_begins": begins}
+    content = f"# Manual\n\n## Use\n\nWith care.\n\n### Steps\n\n{long}\n\n#### Notes\n\nNone.\n\n"
+    content += "### Care\n\nUse soap for 12 minutes.\n\n# Part Two\n\n## Wheel\n\nOil it in spring.\n"
+    begins = [[2, "turn the wheel on"], [3, "Look at all of the"], [4, "not in the text at all"], [5, "Then oil the hinges"]]
+    pages = {
+        "path": "manual.pdf",
+        "section_pages": [["Use", 1], ["Steps", 2], ["Notes", 5], ["Care", 6], ["Wheel", 7]],
+        "page_begins": begins,
+    }
     library = Library([Page("p", "Manual", content, pages)])
     for answer, section, page, under in (
         ("an hour", "p:steps", 2, ("Use",)),
@@ -105,6 +110,7 @@ def test_a_sentence_stands_on_the_page_of_a_pdf_on_which_it_begins_and_a_section
         ("12 minutes", "p:care", 6, ("Use",)),
         ("4 weeks", "p:steps", 2, ("Use",)),
         ("With care", "p:use", 1, ()),
+        ("in spring", "p:wheel", 7, ("Part Two",)),
     ):
         whole = library.section(section)
         assert whole is not None

@@ -46,7 +46,7 @@ def played(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_after_an_edit_only_what_saw_it_is_played_again_and_all_is_as_if_played(served: Served, played: list[str], tmp_path: Path) -> None:
     served.restore()
     load(served, served.version)
-    nothing = GradedPlays("all", 0, ())
+    nothing = GradedPlays("all", 0)
     before = collect(nothing)
     assert before is not None and len(played) == len(before.plays) > 1.9 * len(served.questions), "questions and a twin of most"
     before.write(tmp_path / "plays.json")
@@ -73,7 +73,7 @@ def test_after_an_edit_only_what_saw_it_is_played_again_and_all_is_as_if_played(
 def test_a_question_whose_answer_is_gone_is_left_out_and_changes_no_other(served: Served, played: list[str]) -> None:
     served.restore()
     load(served, served.version)
-    before = collect(GradedPlays("all", 0, ()))
+    before = collect(GradedPlays("all", 0))
     assert before is not None
     question = served.questions[3]
     (page,) = question.page_ids
@@ -84,3 +84,30 @@ def test_a_question_whose_answer_is_gone_is_left_out_and_changes_no_other(served
     after = collect(before)
     assert after is not None and question.id not in {play.question for play in after.plays}
     assert 0 < len(played) < len(before.plays) // 2, "the others keep their twins"
+
+
+def test_a_new_page_and_a_sample_change_no_other_question(served: Served, played: list[str]) -> None:
+    served.restore()
+    load(served, served.version)
+    before = collect(GradedPlays("all", 30))
+    assert before is not None and len(before.asked) == 30
+    gone = next(question for question in served.questions if question.id == before.asked[0])
+    (served.home / "docs" / "aachen.md").write_text("# Aachen\n\nA town.\n\n## History\n\nIt was founded in 1123.\n")
+    (served.home / "docs" / f"{gone.page_ids[0]}.md").unlink()
+    load(served, build_version(served.config).version)
+    played.clear()
+    after = collect(before)
+    assert after is not None and after.asked == tuple(name for name in before.asked if name not in (gone.id,))
+    renamed = {play.question: play.text for play in after.plays if play.question.endswith("/renamed")}
+    assert len(renamed) > 9 and renamed.items() <= {play.question: play.text for play in before.plays}.items(), "they keep their names"
+    assert len(played) < len(before.plays) // 3
+
+
+def test_a_result_that_was_cut_is_the_same_and_a_part_of_a_section_that_was_not_shown_counts(served: Served, played: list[str]) -> None:
+    served.restore()
+    tight = served.config.changed({"searcher.max_episode_tokens": 160})
+    playing.load(ServedPolicy("tiny", PolicySpec("untrained", tight.policy), tight, served.version.digest, served.version.key))
+    before = collect(GradedPlays("all", 40))
+    assert before is not None and any(play.graded is None for play in before.plays)
+    played.clear()
+    assert collect(before) == before and played == []

@@ -27,6 +27,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_file_comes_as_what_a_browser_shows_or_saves_and_never_as_what_it_runs(folder: Path) -> None:
     kinds = {}
+    (folder / "a b" / "notes.md").write_bytes("text of a b/notes.md".encode("utf-16"))
     for name in NAMES[:4]:
         reply = read_original(str(folder), folder.parent / "first", name)
         assert reply is not None and reply.body == f"text of {name}".encode()
