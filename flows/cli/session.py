@@ -274,7 +274,7 @@ ENGINE = option(
     "--engine",
     choices=("torch", "llamacpp"),
     default="torch",
-    help="What plays it; llamacpp (an extra) has the model written as q8_0 once.",
+    help="Engine; llamacpp (an extra) first converts the model to q8_0, once.",
 )
 """Option `--engine` of commands that answer questions."""
 

@@ -209,7 +209,7 @@ def service(session: Session, policy: str | None) -> None:
 
 @command(bench, "forecast")
 def forecast(session: Session) -> None:
-    """Train forty times, shortly, and measure how well forecasts hold.
+    """Train forty short runs and measure how well forecasts hold.
 
     Takes some two hours on two cores, by estimate; a killed measurement goes on where it was. Writes forecast.json, and the table of the
     trainings.

@@ -80,8 +80,8 @@ def look_at_documents(session: Session, most: int | None = None) -> "tuple[list[
 def questions(session: Session, from_corpus: bool, out: Path, limit: int, two_hop: int, seed: int, writer: str | None) -> None:
     """Write questions about your own pages.
 
-    The questions are for training and measuring. Sentences with a gap need no model. A writer's questions take their place, or those of the
-    judge's model if judge.kind is ollama or openai; learn.questions mixes both. The command keeps a question if the index finds its
+    The questions are for training and measuring. Without a model they are sentences with a gap. A writer, or the judge's model
+    if judge.kind is ollama or openai, replaces them; learn.questions mixes both. The command keeps a question if the index finds its
     section and the section holds its answer; a writer's question must also be answered as intended by a reader of its section.
     Exit code 1 if the result is not valid.
     """

@@ -56,7 +56,7 @@ def largest_model() -> str | None:
 
 @command(cli, "learn")
 @click.argument("pages", type=click.Path())
-@option("--budget", type=Duration(), default="30m", help="Time limit for the whole command; 0 uses the configured steps.")
+@option("--budget", type=Duration(), default="30m", help="Planned time of the command, no hard limit; 0 uses the configured steps.")
 @click.option("--model", help="Model to train. [default: smollm2-135m-instruct; by memory on a GPU]")
 @LIVE
 def learn(session: Session, pages: str, budget: float, model: str | None, live: bool) -> None:

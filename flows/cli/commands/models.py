@@ -171,7 +171,7 @@ def searcher(
 
     Clients use OpenAI's chat completions. Ctrl-C stops the server after it has answered the open requests.
 
-    With --watch a new version of the documents is served if the policy answers as many questions as before; deleted pages are never quoted.
+    With --watch an edit is served unless text or known answers are lost (docs/serving.md); deleted pages are never quoted.
     """
     from flows.ops.live_documents import LiveDocuments
     from flows.ops.searcher_service import open_service, serve_searcher
