@@ -37,6 +37,7 @@ _UNMARKED = re.compile(
     rf"\[\s*(?P<listed>[A-Za-z_]\w*\s*\(\s*(?:[A-Za-z_]\w*\s*=\s*)?[{_QUOTES}].*\))\s*\]|(?P<called>[A-Za-z_]\w*\.call\s*\(.*\))", re.DOTALL
 )
 """Calls whose marking tokens are left out of the text: only their brackets, or `.call`, are left."""
+_OBJECT = re.compile(r'\{(?=\s*"name"\s*:)')
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _BARE = re.compile(r"\b(?:search_pages|view_sections|read_section)\s*\(")
 _BLANK_LINES = re.compile(r"\A(?:[ \t]*\r?\n)+|\s+\Z")
@@ -147,10 +148,10 @@ def _native_elements(text: str, opening: re.Match[str]) -> Iterator[ParsedTurn]:
 
 
 def _read_unmarked(said: str) -> ParsedTurn:
-    """Read a message that consists of a call in a native format; other messages hold none, and no fault."""
-    call = _native_call(said)
-    if call:
-        return ParsedTurn(call=call)
+    """Read a message that consists of a call in a native format, or holds one as JSON; other messages hold none, and no fault."""
+    for begin in (0, *(found.start() for found in _OBJECT.finditer(said))):
+        if call := _native_call(said[begin:], whole=not begin):
+            return ParsedTurn(call=call)
     found = _UNMARKED.fullmatch(said.strip())
     return _read_loose(found["listed"] or found["called"]) if found else ParsedTurn()
 
@@ -200,13 +201,10 @@ def _read_loose(body: str) -> ParsedTurn:
     return ParsedTurn(call=ToolCall(loose["name"], " ".join(_unescape(inside).split())))
 
 
-def _native_call(text: str) -> ToolCall | None:
-    """Read `{"name": ..., "arguments": {...}}`, alone or in a list; arguments may be called parameters."""
-    stripped = text.strip()
-    if stripped[:1] not in ("{", "["):
-        return None
+def _native_call(text: str, whole: bool = True) -> ToolCall | None:
+    """Read `{"name": ..., "arguments": {...}}`, alone or in a list, with parameters for arguments, too; text may follow if not `whole`."""
     try:
-        found = json.loads(stripped)
+        found = json.loads(text) if whole else json.JSONDecoder().raw_decode(text)[0]
         found = found[0] if isinstance(found, list) and len(found) == 1 else found
         arguments = found.get("arguments", found.get("parameters")) if isinstance(found, dict) else None
         arguments = json.loads(arguments) if isinstance(arguments, str) else arguments
@@ -214,7 +212,7 @@ def _native_call(text: str) -> ToolCall | None:
         return None
     if not isinstance(arguments, dict) or not isinstance(found.get("name"), str):
         return None
-    values = list(arguments.values())
+    values = [str(value) if type(value) is int else value for value in arguments.values() if value is not None]
     if not _NAME.fullmatch(found["name"]) or len(values) != 1 or not isinstance(values[0], str):
         return None
     return ToolCall(found["name"], values[0].strip())

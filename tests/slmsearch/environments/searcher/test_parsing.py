@@ -33,6 +33,8 @@ CASES = {
     '<tool>search_pages("b")</tool><answer>a</answer>': ParsedTurn(call=ToolCall("search_pages", "b")),
 }
 MALFORMED = {
+    '{"name": "search_pages", "arguments": {"query": "a", "exact": true}} and more': "write one call such as",
+    '{"name": "search_pages", "arguments": {"query": true}}': "write one call such as",
     '<tool>search_pages(open("/etc/passwd"))</tool>': "not one string in double quotes",
     '<tool>search_pages("a" + "b")</tool>': "not one string in double quotes",
     "<tool>search_pages(open(x))</tool>": "not one string in double quotes",
@@ -57,6 +59,11 @@ MALFORMED = {
     '<tool_call>{"name": "\\u001b[2J", "arguments": {"query": "a"}}</tool_call>': "this is no call",
 }
 LOOSE = {
+    '<tool_call>{"name": "view_sections", "arguments": {"page_id": 4821}}</tool_call>': ToolCall("view_sections", "4821"),
+    '<tool_call>{"name": "search_pages", "arguments": {"query": "a", "top_k": null}}</tool_call>': ToolCall("search_pages", "a"),
+    'I look it up. {"name": "search_pages", "arguments": {"query": "a {b}"}} Then I read.': ToolCall("search_pages", "a {b}"),
+    '<tools>\n{ "name" : "search_pages", "parameters": {"query": "a"}}\n</tools>': ToolCall("search_pages", "a"),
+    'Not {"name": "x"}, but {"name": "search_pages", "arguments": "{\\"query\\": \\"a\\"}"}': ToolCall("search_pages", "a"),
     "<tool>search_pages(Mira Talvoren)</tool>": ToolCall("search_pages", "Mira Talvoren"),
     "<tool>search_pages(“Mira Talvoren”)</tool>": ToolCall("search_pages", "Mira Talvoren"),
     "<tool>search_pages(query=\u2018Mira\u2019)</tool>": ToolCall("search_pages", "Mira"),
