@@ -204,8 +204,8 @@ class LearnConfig(ConfigSection):
     """Settings of `slmsearch learn`, and of the questions that it and `slmsearch questions` make."""
 
     budget_s: float = Field(default=0.0, ge=0)
-    """Planned time of the whole command, in seconds; no hard limit. The steps of `sft` and `train` and the number of evaluated questions are
-    fitted to the time that an update takes on this machine. 0 uses the settings of those sections."""
+    """Planned time of the whole command, in seconds; no hard limit. The steps of `sft` and `train` and the number of evaluated questions
+    are fitted to the time that an update takes on this machine. 0 uses the settings of those sections."""
     adapter: str | None = None
     """Name or path of a LoRA adapter of `policy.model` that the first training on some pages begins with; later ones begin with the
     champion. An adapter of another model is not used, nor is it beside `policy.adapter`."""
