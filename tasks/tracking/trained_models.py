@@ -3,6 +3,7 @@
 Each is a model of MLflow (`LoggedModel`), an output of the run that made it, with its metrics; a registered adapter also holds its files.
 """
 
+import json
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,6 +15,7 @@ from mlflow.entities.logged_model_output import LoggedModelOutput
 from mlflow.entities.logged_model_status import LoggedModelStatus
 from mlflow.entities.model_registry import ModelVersion
 from mlflow.exceptions import MlflowException
+from mlflow.utils.mlflow_tags import MLFLOW_MODEL_VERSIONS
 
 from tasks.tracking.run_registry import RunRegistry
 from tasks.tracking.service import ADAPTER_HASH, CHAMPION, DOCUMENTS, as_service, if_there
@@ -64,22 +66,23 @@ class TrainedModels(RunRegistry):
             write_beside: writes further files of the version into a folder.
         """
         with self.lock:  # two runs that end with the same adapter must not both find it unknown
-            known = self._find_version(name, tags[ADAPTER_HASH])
-            if known is not None:
-                self._link_model(run_id, _model_of(known), 0)
-                return str(known.version)
-            plain = NOT_IN_MODEL_NAMES.sub("-", f"{name}-{tags[ADAPTER_HASH][:8]}")
-            model_id = self._open_model(run_id, plain, "adapter", 0).model_id
-            self.client.log_model_artifacts(model_id, str(adapter))
-            if write_beside is not None:
-                with TemporaryDirectory() as folder:
-                    write_beside(Path(folder))
-                    self.client.log_model_artifacts(model_id, folder)
-            self.client.set_logged_model_tags(model_id, dict(tags))
-            self.client.finalize_logged_model(model_id, LoggedModelStatus.READY)
-            source = f"models:/{model_id}"
-            made = self.client.create_model_version(name, source, run_id, dict(tags), await_creation_for=0, model_id=model_id)
-            return str(made.version)
+            version = self._find_version(name, tags[ADAPTER_HASH])
+            if version is None:
+                plain = NOT_IN_MODEL_NAMES.sub("-", f"{name}-{tags[ADAPTER_HASH][:8]}")
+                model_id = self._open_model(run_id, plain, "adapter", 0).model_id
+                self.client.log_model_artifacts(model_id, str(adapter))
+                if write_beside is not None:
+                    with TemporaryDirectory() as folder:
+                        write_beside(Path(folder))
+                        self.client.log_model_artifacts(model_id, folder)
+                self.client.set_logged_model_tags(model_id, dict(tags))
+                self.client.finalize_logged_model(model_id, LoggedModelStatus.READY)
+                source = f"models:/{model_id}"
+                version = self.client.create_model_version(name, source, run_id, dict(tags), await_creation_for=0, model_id=model_id)
+            named = [{"name": name, "version": str(version.version)}]  # a server does so; on a file nobody does
+            self.client.set_logged_model_tags(_model_of(version), {MLFLOW_MODEL_VERSIONS: json.dumps(named)})
+            self._link_model(run_id, _model_of(version), 0)
+            return str(version.version)
 
     def _find_version(self, name: str, adapter_hash: str) -> ModelVersion | None:
         try:

@@ -294,7 +294,8 @@ def test_an_adapter_is_registered_once_under_its_hash(tracker: Tracker, tmp_path
     models = [tracker.find_adapter(name, "h1"), tracker.find_adapter(name, "h2")]
     outputs = tracker.client.get_run(run_id).outputs.model_outputs
     assert sorted(found.model_id for found in outputs) == sorted(models) and tracker.find_adapter(name, "h3") is None
-    assert tracker.client.get_logged_model(models[0]).tags["slmsearch.train_key"] == "t1"
+    known = tracker.client.get_logged_model(models[0]).tags
+    assert known["slmsearch.train_key"] == "t1" and json.loads(known["mlflow.modelVersions"]) == [{"name": name, "version": "1"}]
     assert len(tracker.client.search_runs([tracker.experiment_id])) == 1, "no stray run"
 
 
@@ -339,7 +340,7 @@ def test_an_adapter_whose_registration_was_killed_is_registered_with_all_its_fil
         raise KeyboardInterrupt
 
     with tracker.run("train", "key") as run_id:
-        for call in ("log_outputs", "log_model_artifacts", "finalize_logged_model", "create_model_version"):
+        for call in ("log_outputs", "log_model_artifacts", "finalize_logged_model", "create_model_version", "set_logged_model_tags"):
             with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
                 patch.setattr(tracker.client, call, killed)
                 tracker.register_adapter(run_id, adapter(tmp_path / "a"), name, tags)
