@@ -135,14 +135,19 @@ def _deal(questions: Sequence[Question], components: list[list[int]], rng: Rando
 def _help_out(dealt: dict[str, list[list[int]]], counts: dict[str, int], split: str, total: int) -> None:
     """Move a component from train to a split that got less than half of its share: a small corpus has only large ones.
 
-    A split too large is better than one too small to measure on, as long as train keeps most questions or the split had none.
+    A split too large is better than one too small to measure on, as long as train keeps half of the questions, or a third if the split had
+    none. What is too small to test by goes to test before validation.
     """
     wanted = SHARES[split] * total / 2
+    if split == "test" and not counts[split] and len(dealt["train"]) < 2:
+        dealt["test"], dealt["validation"] = dealt["validation"], []
+        counts["test"], counts["validation"] = counts["validation"], 0
     if counts[split] >= wanted or len(dealt["train"]) < 2:
         return
-    by_size = sorted(dealt["train"], key=len)
-    moved = next((component for component in by_size if len(component) >= wanted), by_size[-1])
-    if not counts[split] or counts["train"] - len(moved) >= total / 2:
+    kept = total / (2 if counts[split] else 3)
+    spare = [component for component in sorted(dealt["train"], key=len) if counts["train"] - len(component) >= kept]
+    if spare:
+        moved = next((component for component in spare if len(component) >= wanted), spare[-1])
         dealt["train"].remove(moved)
         dealt[split].append(moved)
         counts["train"] -= len(moved)
@@ -176,6 +181,16 @@ def _grow(questions: Sequence[Question], component: list[int], rng: Random) -> d
                 inside += not others
                 queue.extend(other for other in others if other not in split_of_node)
         split_of_node |= dict.fromkeys(region, split)
+    split_of = _within(questions, component, split_of_node)
+    for split in ("validation", "test"):  # a few pages that all hang together: without training there is nothing to measure
+        if 3 * sum(found == "train" for found in split_of.values()) < len(split_of):
+            split_of_node = {node: found for node, found in split_of_node.items() if found != split}
+            split_of = _within(questions, component, split_of_node)
+    return split_of
+
+
+def _within(questions: Sequence[Question], component: list[int], split_of_node: Mapping[str, str]) -> dict[str, str]:
+    """Return the splits of the questions whose nodes are all in one; nodes without one are in train."""
     split_of = {}
     for number in component:
         splits = {split_of_node.get(node, "train") for node in _nodes(questions[number])}
