@@ -128,7 +128,8 @@ def train_in(run: Pipeline, begin: PolicyConfig | None = None, decide: Decide = 
     gain = compare_evaluations(run, f"compare-{reference}", baselines[reference], after) if reference else None
     rl_adds = compare_evaluations(run, "compare-control", control, after) if control else None
     beside_search = play_without_searching(run, base.config.policy, data, trained, after) if controls.has_reader() else None
-    deciding = beside_search.gain if beside_search and comparison["decision"] != "reject" else comparison
+    fell = comparison["decision"] == "reject" or any(part["vetoes"] for part in comparison["slices"])
+    deciding = beside_search.gain if beside_search and not fell else comparison
     decision = promote_or_hold(base if beside_search else run, data, trained, before, after, deciding)
     return conclude(run, Outcome(before, after, baselines, trained, control, comparison, gain, rl_adds, decision, beside_search, expected))
 

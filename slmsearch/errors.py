@@ -80,10 +80,6 @@ class NotWorthItError(TrainingError):
     """Error of a training that its forecast has held."""
 
 
-class NoForecastError(TrainingError):
-    """Error of a forecast that cannot be made."""
-
-
 class PromotionError(SlmSearchError, boundary="promotion"):
     """Error of a promotion: the champion changed since the decision, or cannot be moved."""
 

@@ -42,6 +42,7 @@ class Compared(TypedDict):
     difference: dict[str, float]
     decision: str
     reason: str
+    slices: list[dict[str, object]]
 
 
 @task(name="evaluate", task_run_name="evaluate-{spec.name}", **cached("spec", "data", "config"))

@@ -11,12 +11,13 @@ from flows.stages.stages import evaluate_once
 from slmsearch.config import RunConfig
 from slmsearch.environments.registry import environment_of
 from slmsearch.episodes.teaching import select_questions
-from slmsearch.errors import ConfigError, CorpusError, NoForecastError, NotWorthItError
+from slmsearch.errors import ConfigError, CorpusError, NotWorthItError
 from slmsearch.evaluate.compare import BINARY_METRICS
 from slmsearch.evaluate.forecast import (
     UPDATE_FACTOR,
     Forecast,
     MeasuredRun,
+    NoForecastError,
     Training,
     find_other_settings,
     forecast,

@@ -81,5 +81,5 @@ def _find_objection(run: Pipeline, data: Data, after: Evaluated, champion: Champ
         verdict = compare_evaluations(run, "compare-champion", best, after)
     except SlmSearchError as error:
         return f"Better than before; champion {champion.version} cannot be compared with: {error}"
-    is_level = verdict["decision"] in ("promote", "hold")
+    is_level = verdict["decision"] in ("promote", "hold") and not any(part["vetoes"] for part in verdict["slices"])
     return "" if is_level else f"Better than before, but not beside the champion: {verdict['reason']}"

@@ -4,7 +4,8 @@ The rule, first match wins. The interval is that of the mean paired difference (
 
 1. `inconclusive`: fewer than `min_questions` pairs.
 2. `inconclusive`: more than `max_failed_frac` of the pairs were lost because an episode failed on either side.
-3. `reject`: the whole interval lies below 0.
+3. `hold`: the interval excludes 0, but of right and wrong answers McNemar's exact test does not, at `alpha`: too few of them changed.
+   `reject`: the whole interval lies below 0.
 4. `hold`: a slice vetoes. A slice, by kind, hops or source, of at least `min_slice` pairs vetoes if its mean loss exceeds
    `worst_slice_loss` and the loss is significant at `alpha` after Holm's correction over all slices of that size.
 5. `promote`: the interval's lower end lies above `min_gain`.
@@ -15,8 +16,9 @@ stored rows and config, so that `replay` repeats it.
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import fsum
 from pathlib import Path
 from typing import Literal
@@ -36,6 +38,8 @@ from slmsearch.evaluate.statistics import (
 from slmsearch.evaluate.store import load_rows
 from slmsearch.intervals import show_interval
 
+FEWEST_CLUSTERS = 10
+"""Smallest number of clusters that are resampled for an interval."""
 Decision = Literal["promote", "hold", "reject", "inconclusive"]
 BINARY_METRICS = ("answer/typed_match", "answer/exact_match", "answer/correct")
 """Metrics that are 0 or 1 for each question."""
@@ -117,8 +121,9 @@ def compare(before: Sequence[EpisodeRow], after: Sequence[EpisodeRow], config: D
     # Without a discordant pair the variance is unknown, not 0: take the upper end of the rule of three.
     mean_square = fsum((b - a) ** 2 for a, b in zip(old, new, strict=True)) / len(pairs) or min(1.0, 3 / len(pairs))
     binary = config.metric in BINARY_METRICS
+    exact = _exact_test(old, new) if binary else None
     slices = _compare_slices(pairs, old, new, config)
-    decision, reason = _decide(len(pairs), failed, difference, slices, config)
+    decision, reason = _decide(len(pairs), failed, difference, exact, slices, config)
     return Comparison(
         metric=config.metric,
         n=len(pairs),
@@ -130,7 +135,7 @@ def compare(before: Sequence[EpisodeRow], after: Sequence[EpisodeRow], config: D
         rouge_l_before=_rouge_l(pairs, 0),
         rouge_l_after=_rouge_l(pairs, 1),
         difference=difference,
-        mcnemar=mcnemar_exact([v > 0.5 for v in old], [v > 0.5 for v in new]) if binary else None,
+        mcnemar=exact,
         mde=smallest_detectable_effect(len(pairs), mean_square, config.alpha),
         slices=slices,
         decision=decision,
@@ -182,8 +187,23 @@ def _by_question(rows: Sequence[EpisodeRow], side: str) -> dict[str, EpisodeRow]
 def _difference(
     pairs: Sequence[Pair], old: Sequence[float], new: Sequence[float], config: DecisionConfig, resamples: int = 0
 ) -> Difference:
-    differences = [b - a for a, b in zip(old, new, strict=True)]
-    return paired_bootstrap(differences, [pair[0].cluster for pair in pairs], resamples or config.resamples, config.alpha, config.seed)
+    differences, clusters = [b - a for a, b in zip(old, new, strict=True)], [pair[0].cluster for pair in pairs]
+    found = paired_bootstrap(differences, clusters, resamples or config.resamples, config.alpha, config.seed)
+    return _of_few(found, differences, clusters, config.alpha) if 1 < len(set(clusters)) < FEWEST_CLUSTERS and "" not in clusters else found
+
+
+def _of_few(found: Difference, differences: Sequence[float], clusters: Sequence[str], alpha: float) -> Difference:
+    """Take Student's interval of a ratio of sums over clusters: resampled, a few clusters give one that is far too short."""
+    from scipy.stats import t
+
+    apart: dict[str, float] = defaultdict(float)
+    for name, difference in zip(clusters, differences, strict=True):
+        apart[name] += difference - found.mean
+    freedom = len(apart) - 1
+    error = math.sqrt(len(apart) / freedom * fsum(part * part for part in apart.values())) / len(differences)
+    half = error * float(t.ppf(1 - alpha / 2, freedom))
+    p = float(2 * t.sf(abs(found.mean) / error, freedom)) if error else found.p
+    return replace(found, low=found.mean - half, high=found.mean + half, p=p)
 
 
 def _exact_match(pairs: Sequence[Pair], side: int) -> float:
@@ -208,7 +228,10 @@ def _compare_slices(
     found = []
     for name, indices in sorted(positions.items()):
         part = ([pairs[i] for i in indices], [old[i] for i in indices], [new[i] for i in indices])
-        found.append((name, part, _difference(*part, config, finer if name in eligible else 0)))
+        difference = _difference(*part, config, finer if name in eligible else 0)
+        if config.metric in BINARY_METRICS:  # a resampled mean of a few questions that all changed alike is surer than they are
+            difference = replace(difference, p=max(difference.p, _exact_test(*part[1:]).p))
+        found.append((name, part, difference))
     adjusted = dict(zip(eligible, holm_adjust([diff.p for name, _, diff in found if name in eligible]), strict=True))
     return tuple(
         SliceComparison(
@@ -228,12 +251,21 @@ def _compare_slices(
     )
 
 
-def _decide(n: int, failed: int, difference: Difference, slices: Sequence[SliceComparison], config: DecisionConfig) -> tuple[Decision, str]:
+def _exact_test(old: Sequence[float], new: Sequence[float]) -> McNemar:
+    return mcnemar_exact([v > 0.5 for v in old], [v > 0.5 for v in new])
+
+
+def _decide(
+    n: int, failed: int, difference: Difference, exact: McNemar | None, slices: Sequence[SliceComparison], config: DecisionConfig
+) -> tuple[Decision, str]:
     interval = f"{100 * (1 - config.alpha):g} % interval {show_interval(difference.low, difference.high)}"
-    if n < config.min_questions:
-        return "inconclusive", f"Only {n} paired questions, the rule asks for {config.min_questions}."
+    if n + failed < config.min_questions:
+        return "inconclusive", f"Only {n + failed} paired questions, the rule asks for {config.min_questions}."
     if failed > config.max_failed_frac * (n + failed):
         return "inconclusive", f"{failed} of {n + failed} pairs hold a failed episode, more than {config.max_failed_frac:.0%}."
+    if exact is not None and exact.p >= config.alpha and not difference.low <= 0 <= difference.high:
+        changed = f"{exact.gained + exact.lost} questions changed"
+        return "hold", f"{config.metric} changed by {difference.mean:+.3f}, but only {changed} (McNemar p {exact.p:.3f})."
     if difference.high < 0:
         return "reject", f"{config.metric} fell by {-difference.mean:.3f}, {interval}."
     vetoes = [part for part in slices if part.vetoes]

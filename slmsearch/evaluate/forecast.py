@@ -16,7 +16,7 @@ from statistics import mean
 from pydantic import TypeAdapter
 
 from slmsearch.episodes.rows import EpisodeRow
-from slmsearch.errors import ConfigError, EvaluationError
+from slmsearch.errors import ConfigError, EvaluationError, TrainingError
 from slmsearch.evaluate.metrics import metric_values
 from slmsearch.foreign import cause_of
 
@@ -36,6 +36,10 @@ SAME = 0.01
 """Standard deviation of an input below which it counts as constant."""
 SPREAD, REACH, NOISE = 0.15, 1.0, 0.02
 """Variance of the shares, length in standard deviations of the inputs, and variance of a measured share, of the Gaussian process."""
+
+
+class NoForecastError(TrainingError):
+    """Error of a forecast that cannot be made."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,10 +27,11 @@ from rapidfuzz.distance import LCSseq
 from slmsearch.corpus.questions import UNKNOWN_ANSWER, Question, is_passage, word_line
 from slmsearch.judge.typed import readings
 
-RULES_VERSION = 2
+RULES_VERSION = 3
 """Version of the rules, part of the keys of evaluations, trainings and qualifications; raise it if a rule may judge an answer
 differently."""
 
+_VALUES = frozenset(("number", "money", "percent", "quantity"))
 PASSAGE_F1 = 0.5
 """Token F1 from which an answer states a passage. A third of its words alone reaches it, and so do all of its words in a text three times
 as long; a span of five words of a passage of fifty reaches 0.18."""
@@ -94,7 +95,12 @@ def typed_match(said: str | None, golds: Iterable[str]) -> bool:
     if is_abstention(said) and is_unanswerable(golds):
         return True
     stated = readings(said)
-    return any(not stated.isdisjoint(readings(gold)) or _states_passage(said, gold) for gold in golds)
+    return any(_agree(stated, readings(gold)) or _states_passage(said, gold) for gold in golds)
+
+
+def _agree(stated: frozenset[tuple[str, ...]], gold: frozenset[tuple[str, ...]]) -> bool:  # "- 5" is not "5", "5 GB" is not "5 Gb"
+    shared, kinds = {one[0] for one in stated & gold}, {one[0] for one in stated} & {one[0] for one in gold}
+    return bool(shared) and (not _VALUES.isdisjoint(shared) or _VALUES.isdisjoint(kinds))
 
 
 def _states_passage(said: str, gold: str) -> bool:

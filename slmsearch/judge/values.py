@@ -87,7 +87,7 @@ _AMOUNT = re.compile(
 )
 _PERCENT = re.compile(r"%|per ?cent|pct\.?", re.IGNORECASE)
 _NOUN = re.compile(r"[^\W\d_]+(?:[ '-][^\W\d_]+)*")
-_UNIT = re.compile(r"(?:[a-zµμ°Ω]+|\^-?[1-4](?!\d)|[ /*])+", re.IGNORECASE)
+_UNIT = re.compile(r"(?:[a-zµμ°Ω]|\^-?[1-4](?! *[\d^])|[ /]|\*(?!\*))+", re.IGNORECASE)
 _DEGREES = re.compile(r"(?:°|degrees? |deg\.? )\s?(?:(?P<c>c(?:elsius)?)|(?P<f>f(?:ahrenheit)?))", re.IGNORECASE)
 _ERA_DOTS = re.compile(r"\b(?:b\.c|a\.d|c\.e|b\.c\.e)\.", re.IGNORECASE)
 _ERA = re.compile(r"(ad |ce )?(\d{1,4})( ?(?:ad|ce))?( ?bce?)?", re.IGNORECASE)
@@ -213,7 +213,7 @@ def _base_unit(unit: str) -> tuple[float, float, str] | None:
     for name in dict.fromkeys((unit, unit.lower())):
         try:
             at_zero, at_one = (_units().Quantity(number, name).to_base_units() for number in (0.0, 1.0))
-        except (pint.PintError, AssertionError, AttributeError, TypeError, ValueError, ZeroDivisionError, OverflowError):
+        except (pint.PintError, AssertionError, AttributeError, TypeError, ValueError, ZeroDivisionError, OverflowError, MemoryError):
             continue  # a word, possibly in capitals
         return at_one.magnitude - at_zero.magnitude, at_zero.magnitude, str(at_one.units)
     return None
@@ -272,6 +272,7 @@ def _read_date(text: str, operator: str) -> Iterator[Reading]:
 def _date_parts(text: str) -> tuple[int, int, int] | None:
     """Return year, month and day of a date with a month's name, 0 for a missing one; None if there is any other word."""
     year = month = day = 0
+    weekday = next((i for i, name in enumerate(_WEEKDAYS) if re.search(rf"\b{name[:3]}", text, re.IGNORECASE)), -1)
     if re.sub(r"[\s,.-]", "", _DATE_PART.sub("", text)):
         return None
     for part in _DATE_PART.finditer(text):
@@ -287,7 +288,8 @@ def _date_parts(text: str) -> tuple[int, int, int] | None:
             year = int(number)
         else:
             return None
-    return (year, month, day) if month and (year or day) else None
+    is_day = weekday < 0 or not (year and day and _is_date(year, month, day)) or date(year, month, day).weekday() == weekday
+    return (year, month, day) if month and (year or day) and is_day else None
 
 
 def _is_date(year: int, month: int, day: int) -> bool:

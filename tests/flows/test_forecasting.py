@@ -13,8 +13,8 @@ from flows.cli.text import render_forecast, render_history, render_summary
 from flows.stages import forecasting
 from flows.train import forecast, train_and_eval
 from slmsearch.config import RunConfig
-from slmsearch.errors import NoForecastError, NotWorthItError, TrainingError
-from slmsearch.evaluate.forecast import MeasuredRun, Start, Training
+from slmsearch.errors import NotWorthItError, TrainingError
+from slmsearch.evaluate.forecast import MeasuredRun, NoForecastError, Start, Training
 from tasks import record
 from tasks.forecasts import past_forecasts
 from tasks.runs import LATEST, find_run, load_results

@@ -37,7 +37,6 @@ _UNMARKED = re.compile(
     rf"\[\s*(?P<listed>[A-Za-z_]\w*\s*\(\s*(?:[A-Za-z_]\w*\s*=\s*)?[{_QUOTES}].*\))\s*\]|(?P<called>[A-Za-z_]\w*\.call\s*\(.*\))", re.DOTALL
 )
 """Calls whose marking tokens are left out of the text: only their brackets, or `.call`, are left."""
-_OBJECT = re.compile(r'\{(?=\s*"name"\s*:)')
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _BARE = re.compile(r"\b(?:search_pages|view_sections|read_section)\s*\(")
 _BLANK_LINES = re.compile(r"\A(?:[ \t]*\r?\n)+|\s+\Z")
@@ -139,8 +138,7 @@ def _native_elements(text: str, opening: re.Match[str]) -> Iterator[ParsedTurn]:
         call = _xml_call(_XML.match(text, opening.start()))
         yield ParsedTurn(call=call, problem="" if call else BAD_XML)
     elif opening["fence"]:
-        call = _native_call(text[opening.end() :].partition("```")[0])
-        if call:
+        if call := _native_call(text[opening.end() :].partition("```")[0]):
             yield ParsedTurn(call=call)
     else:
         body = text[opening.end() :].partition("<|")[0].strip()
@@ -148,10 +146,9 @@ def _native_elements(text: str, opening: re.Match[str]) -> Iterator[ParsedTurn]:
 
 
 def _read_unmarked(said: str) -> ParsedTurn:
-    """Read a message that consists of a call in a native format, or holds one as JSON; other messages hold none, and no fault."""
-    for begin in (0, *(found.start() for found in _OBJECT.finditer(said))):
-        if call := _native_call(said[begin:], whole=not begin):
-            return ParsedTurn(call=call)
+    """Read a message that consists of a call in a native format; other messages hold none, and no fault."""
+    if call := _native_call(said):
+        return ParsedTurn(call=call)
     found = _UNMARKED.fullmatch(said.strip())
     return _read_loose(found["listed"] or found["called"]) if found else ParsedTurn()
 
@@ -181,8 +178,7 @@ def _xml_call(found: re.Match[str] | None) -> ToolCall | None:
 def _read_loose(body: str) -> ParsedTurn:
     """Read one call in another notation than the prompt's."""
     strict = _WHOLE_CALL.fullmatch(body)
-    call = _strict_call(strict) if strict else _native_call(body)
-    if call:
+    if call := _strict_call(strict) if strict else _native_call(body):
         return ParsedTurn(call=call)
     loose = _LOOSE.fullmatch(body.strip().strip("`").strip())
     if not loose:
@@ -201,10 +197,10 @@ def _read_loose(body: str) -> ParsedTurn:
     return ParsedTurn(call=ToolCall(loose["name"], " ".join(_unescape(inside).split())))
 
 
-def _native_call(text: str, whole: bool = True) -> ToolCall | None:
-    """Read `{"name": ..., "arguments": {...}}`, alone or in a list, with parameters for arguments, too; text may follow if not `whole`."""
+def _native_call(text: str) -> ToolCall | None:
+    """Read `{"name": ..., "arguments": {...}}`, alone or in a list; arguments may be called parameters, nulls do not count."""
     try:
-        found = json.loads(text) if whole else json.JSONDecoder().raw_decode(text)[0]
+        found = json.loads(text)
         found = found[0] if isinstance(found, list) and len(found) == 1 else found
         arguments = found.get("arguments", found.get("parameters")) if isinstance(found, dict) else None
         arguments = json.loads(arguments) if isinstance(arguments, str) else arguments

@@ -149,3 +149,26 @@ def test_units_are_loaded_only_where_a_unit_is_read() -> None:
         "assert typed_match('5 km', ['5000 m']) and 'pint' in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("- 5", "5"), ("5 MW", "5 mW"), ("5 GB", "5 Gb"), ("5 T", "5 t"), ("5 m/s", "5 ms"), ("5 N/m", "5 Nm"), ("1 kW/h", "1 kWh"),
+     ("Tuesday, 4 July 2022", "Monday, 4 July 2022")],
+)  # fmt: skip
+def test_values_that_differ_are_not_the_same_text(one: str, other: str) -> None:
+    assert not typed_match(one, (other,)) and not typed_match(other, (one,))
+    assert typed_match(one, (one,))
+
+
+def test_no_answer_takes_long_to_grade() -> None:
+    """In a process that can be ended: a pattern once took twice as long for every further letter."""
+    said = ["5 " + "a" * 36 + "!?x", "2 administrators and representatives' men"]
+    code = f"from slmsearch.judge.exact import typed_match\nprint([typed_match(one, ('5',)) for one in {said!r}])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == str([False] * 2)
+
+
+def test_a_power_of_a_power_is_no_unit() -> None:
+    kinds = [{reading[0] for reading in readings(text)} for text in ("16 m^2", "16 m^2^2")]
+    assert "quantity" in kinds[0] and "quantity" not in kinds[1]
