@@ -19,7 +19,7 @@ from slmsearch.artifacts.files import read_json, replace_json, replace_text
 from slmsearch.config import DecisionConfig, PolicyConfig, RunConfig
 from slmsearch.corpus.store import read_manifest
 from slmsearch.environments.searcher.twins import UNKNOWABLE
-from slmsearch.errors import ModelError
+from slmsearch.errors import ConfigError, CorpusError, ModelError
 from slmsearch.evaluate.policies import TRAINED, UNTRAINED, PolicySpec
 from slmsearch.intervals import wilson_interval
 from slmsearch.keys import content_key
@@ -74,7 +74,16 @@ def learn(config: RunConfig = DEFAULTS) -> dict[str, object]:
             return plan(run, "training", played_s=before["seconds"] / before["n"])
 
         alone: list[Evaluated] = []
-        count = read_manifest(run.config.paths.corpora / data.digest).questions[run.config.evaluate.split]
+        counts = read_manifest(run.config.paths.corpora / data.digest).questions
+        if not counts["train"] or not counts["test"]:
+            train, test = counts["train"], counts["test"]
+            raise CorpusError(
+                f"of {sum(counts.values())} questions {train} are to train on and {test} to test by, and those of a page stay together: add"
+                " documents, so that there are questions about two pages at least"
+            )
+        if (split := run.config.evaluate.split) != "test":
+            raise ConfigError(f"evaluate.split is {split}: learn measures on pages that it does not train on, split test")
+        count = counts["test"]
         run = plan(run, "start", questions=count)
         summary: Mapping[str, Any] = train_in(run, champion or first, decide)
         learnt = {
@@ -86,7 +95,7 @@ def learn(config: RunConfig = DEFAULTS) -> dict[str, object]:
             "began_with_champion": champion is not None,
             "settings": str(folder / SETTINGS),
         }
-        settings = recordable(run.config.changed({**planned, "learn.budget_s": 0.0}), only_changed=True)
+        settings = recordable(run.config.changed({**planned, "learn.budget_s": 0.0}), only_changed=True, beneath="learn")
         replace_text(folder / SETTINGS, yaml.safe_dump(settings, sort_keys=False, allow_unicode=True))
         run.tracker.record_json(run.run_id, learnt, "learnt.json")
         return {**summary, "learnt": learnt}

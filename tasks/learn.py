@@ -15,6 +15,7 @@ from prefect.cache_policies import NO_CACHE
 
 from slmsearch.artifacts.files import read_json, replace_json, replace_text
 from slmsearch.config import PathsConfig, RunConfig
+from slmsearch.corpus.splits import assign_splits
 from slmsearch.corpus.store import read_questions
 from slmsearch.errors import CorpusError, TrainingError
 from slmsearch.keys import content_key
@@ -25,8 +26,9 @@ from tasks.child import end_child, in_child
 from tasks.corpus_data import Data
 from tasks.progress import Progress
 
-QUESTIONS, PRINTS, CORRECTIONS = "questions.jsonl", "pages.json", "corrections.json"
-"""Files in the folder of a learnt corpus: questions with splits, states of pages at that time, and results of corrections."""
+QUESTIONS, PRINTS, CORRECTIONS, PAGE_SPLITS = "questions.jsonl", "pages.json", "corrections.json", "splits.json"
+"""Files in the folder of a learnt corpus: questions with splits, states of pages at that time, results of corrections; splits of pages by
+id and by content, also of pages that are gone."""
 BEGINNINGS, SETTINGS = "beginnings.json", "settings.yaml"
 """Files: the champion that a training on some data began with, and the settings to ask the searcher with."""
 MAX_QUESTIONS, MAX_TWO_HOP = 5000, 800
@@ -102,31 +104,48 @@ def ask(data: Data, config: RunConfig, progress: Callable[[int, int], None]) -> 
     toolbox = open_indexed_corpus(config, data.digest, data.index_key).toolbox
     filters = Filters(toolbox.library, toolbox.index, config.retrieval.top_k, MAX_QUESTIONS)
     models = {name: model and model_hash(model) for name, model in (("writer", settings.writer), ("reader", settings.reader))}
+    if config.judge.kind != "exact" and not settings.writer and settings.questions != "gaps":  # the judge's model writes them
+        models["judge"] = f"{config.judge.kind} {config.judge.model}"
     prints, earlier = print_pages(toolbox.library, {"questions": settings.questions, **models}), NOTHING
+    lines = (folder / QUESTIONS).read_text(encoding="utf-8").splitlines() if (folder / PRINTS).is_file() else []
     if config.corpus.questions:
-        given = read_questions(config.paths.corpora / data.digest)
+        given = list(read_questions(config.paths.corpora / data.digest))
+        dealt = assign_splits([question for question, _ in given])
+        if all(dealt.get(question.id) == split for question, split in given):  # by us, not by their rows: those of before are kept
+            before = [json.loads(line) for line in lines]
+            own = {str(row["id"]): str(row["split"]) for row in before if not row["page_ids"]}
+            given = [(question, own.get(question.id, split)) for question, split in given]
+            of_page = {page: str(row["split"]) for row in before for page in row["page_ids"]}
+            earlier_splits = {**read_json(folder / PAGE_SPLITS), **of_page}
+            follows = assign_splits([question for question, _ in given if question.page_ids], known=earlier_splits)
+            given = [(one, follows[one.id] if one.page_ids else split) for one, split in given if not one.page_ids or one.id in follows]
         earlier = Earlier([{**question.row(), "split": split} for question, split in given], prints)
-    elif (folder / PRINTS).is_file():
-        lines = (folder / QUESTIONS).read_text(encoding="utf-8").splitlines()
-        earlier = Earlier([json.loads(line) for line in lines], read_json(folder / PRINTS))
+    elif lines:
+        earlier = Earlier([json.loads(line) for line in lines], read_json(folder / PRINTS), read_json(folder / PAGE_SPLITS))
     two_hop = 0 if config.corpus.questions else MAX_TWO_HOP
-    renewed = renew_questions(filters, prints, earlier, _corrections(config.paths.feedback), two_hop, writer, progress, settings.questions)
+    renewed = renew_questions(filters, prints, earlier, _corrections(config), two_hop, writer, progress, settings.questions)
     if not renewed.rows:
         dropped = ", ".join(f"{count} {why}" for why, count in renewed.made.dropped.items()) or "nothing was drafted"
         raise CorpusError(NONE_MADE.format(pages=config.corpus.pages, why=dropped))
     folder.mkdir(parents=True, exist_ok=True)
     replace_text(folder / QUESTIONS, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in renewed.rows))
     replace_json(folder / CORRECTIONS, dict(renewed.corrections))
+    of_pages = {str(page): str(row["split"]) for row in renewed.rows for page in row["page_ids"]}
+    of_prints = {prints[page]: split for page, split in of_pages.items() if page in prints}
+    replace_json(folder / PAGE_SPLITS, {**read_json(folder / PAGE_SPLITS), **of_pages, **of_prints})
     replace_json(folder / PRINTS, prints)  # last: pages are done when their questions are
     counts = {"count": len(renewed.rows), "kept": renewed.kept, "left_test": renewed.left_test}
     return cast("Asked", {"path": str(folder / QUESTIONS), "corrections": dict(renewed.corrections), **counts})
 
 
-def _corrections(feedback: Path) -> list[Correction]:
+def _corrections(config: RunConfig) -> list[Correction]:
+    """Return the corrections of answers from these pages, the newest first."""
     from slmsearch.serving.api.feedback import FeedbackLog
 
-    given = FeedbackLog(feedback).read().records
-    return [Correction(one.id, one.question, one.correct_answer, one.source) for one in given if one.correct_answer and not one.within]
+    mine = Path(config.corpus.pages or "").resolve()
+    given = [one for one in FeedbackLog(config.paths.feedback).read().records if one.correct_answer and not one.within]
+    own = [one for one in given if one.pages is None or Path(one.pages).resolve() == mine]
+    return [Correction(one.id, one.question, one.correct_answer or "", one.source) for one in reversed(own)]
 
 
 def corrections_learnt(learnt: Path) -> dict[str, str]:

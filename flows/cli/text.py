@@ -125,6 +125,10 @@ def render_learnt(result: Mapping[str, Any], paths: PathsConfig, decision: Decis
         told = ", ".join(f"{count} {state}" for state, count in asked["corrections"].items())
         moved = f"; {asked['left_test']} questions about their pages are trained on now" if asked["left_test"] else ""
         lines.append(f"corrections       {told}{moved}")
+    if result["decision"] != "promote":
+        version = f"slmsearch-{Path(learnt['settings']).parent.name}/{result['training']['version']}"
+        lines.append("not promoted      the commands below play the champion, or the untrained model if there is none; to play this one:")
+        lines.append(f'                  slmsearch promote {version} --reason "..."')
     lines += [
         f'ask               slmsearch ask --config {settings} "..."',
         f"serve             slmsearch serve searcher --config {settings}",

@@ -316,13 +316,14 @@ def loggable(section: ConfigSection) -> dict[str, object]:
     return {name: _without_passwords(attrgetter(name)(section)) for name in kept}
 
 
-def recordable(config: RunConfig, only_changed: bool = False) -> dict[str, object]:
+def recordable(config: RunConfig, only_changed: bool = False, beneath: str | None = None) -> dict[str, object]:
     """Return the config as nested JSON values without secrets; it can be read back as a config file.
 
-    `only_changed` also leaves out values that equal the default.
+    `only_changed` also leaves out values that equal the default, and with `beneath` the value of that preset, too.
     """
-    defaults = loggable(RunConfig()) if only_changed else {}
-    kept = {name: value for name, value in loggable(config).items() if not only_changed or defaults[name] != value}
+    defaults = loggable(RunConfig())
+    preset = loggable(RunConfig(**yaml.safe_load(find_settings(beneath).read_text(encoding="utf-8")))) if beneath else defaults
+    kept = {name: value for name, value in loggable(config).items() if not only_changed or not value == defaults[name] == preset[name]}
     return _nested({name: list(value) if isinstance(value, tuple) else value for name, value in kept.items()})
 
 

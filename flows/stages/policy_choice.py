@@ -74,7 +74,7 @@ class SearcherChoice:
             spec, champion = choose_policy(config, policy)
             if spec.name == UNTRAINED:
                 model = config.policy.model
-                self.say(f"nothing was promoted yet, so the untrained {model} answers; `slmsearch run train-and-eval` trains a champion")
+                self.say(f"nothing was promoted yet, so the untrained {model} answers; train a champion, or `slmsearch promote` a version")
             return spec, champion
         own = SearcherEnvironment.controls.baselines
         if policy in all_baselines() and policy not in own:

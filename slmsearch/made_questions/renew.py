@@ -4,8 +4,9 @@ A correction is checked like any question: its answer is in its section, its wor
 so the questions of its page leave the other splits.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from slmsearch.corpus.library import Library
@@ -28,6 +29,8 @@ from slmsearch.made_questions.make import (
 )
 
 ACCEPTED = "accepted"
+_NUMBERED = re.compile(r":paragraph_\d+\Z")
+"""Id of a section that goes by its place: an edit above it gives it another, so that the others of its page count as well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,8 @@ class Earlier:
     """Rows with `split`."""
     prints: Mapping[str, str]
     """Hashes of all pages at that time, by id."""
+    splits: Mapping[str, str] = field(default_factory=dict)
+    """Split of every page that was ever gold, by its id and by its hash: a page that was renamed, or comes back, keeps it."""
 
 
 NOTHING = Earlier((), {})
@@ -91,7 +96,7 @@ def renew_questions(
         filters: filters of the pages and their index, with the limit of new questions.
         prints: result of `print_pages`; a page with another hash than before has changed.
         earlier: existing questions.
-        corrections: corrections, the oldest first; of several about one question the first that passes counts.
+        corrections: corrections, the newest first; of several about one question the first that passes counts.
         two_hop: maximum number of two-hop questions.
         writer: language model that writes questions; None: all have gaps.
         progress: called with the number of pages done and their total.
@@ -111,25 +116,28 @@ def renew_questions(
     if two_hop:
         made = add_two_hop(made, filters, 0, max(0, two_hop - sum(row["kind"] == "two_hop" for row in kept)), changed)
     corrected = [make_row(draft) for name, draft in drafts.items() if isinstance(draft, Draft) and states[name] == ACCEPTED]
-    rows, moved = add_splits((*corrected, *kept, *made.rows), earlier.rows, filters.library)
+    known = {page: split for page, made_ in prints.items() if (split := earlier.splits.get(page) or earlier.splits.get(made_))}
+    rows, moved = add_splits((*corrected, *kept, *made.rows), earlier.rows, filters.library, known)
     return Renewed(rows, made, len(kept), states, moved)
 
 
 def _draft(correction: Correction, filters: Filters) -> Draft | str:
     """Return a draft for the section that states the answer, or the reason why there is none."""
-    library = filters.library
-    if correction.section_id is not None:
-        section = library.section(correction.section_id)
+    library, named = filters.library, correction.section_id
+    if named is not None:
+        section = library.section(named)
         if section is None:
             return "no such section"
-        places = [excerpt for excerpt in _excerpts_of(section.page_id, library) if excerpt.section_id == correction.section_id]
+        places = sorted(_excerpts_of(section.page_id, library), key=lambda excerpt: excerpt.section_id != named)
+        if not _NUMBERED.search(named):
+            places = [place for place in places if place.section_id == named]
     else:
         (hits,) = filters.search([correction.question])
         places = [excerpt for page_id in dict.fromkeys(hit.page_id for hit in hits) for excerpt in _excerpts_of(page_id, library)]
     for place in places:
         if holds_answer(place.text, correction.answer):
             return Draft(correction.question, correction.answer, CORRECTION, place)
-    return "answer not in its section" if correction.section_id else "answer in no section that the question finds"
+    return "answer not in its section" if named else "answer in no section that the question finds"
 
 
 def _excerpts_of(page_id: str, library: Library) -> Iterable[Excerpt]:
@@ -137,18 +145,30 @@ def _excerpts_of(page_id: str, library: Library) -> Iterable[Excerpt]:
     return excerpts_of(page, library) if page else ()
 
 
-def add_splits(rows: Sequence[Row], earlier: Sequence[Row], library: Library) -> tuple[tuple[Row, ...], int]:
+def add_splits(
+    rows: Sequence[Row], earlier: Sequence[Row], library: Library, known: Mapping[str, str] = MappingProxyType({})
+) -> tuple[tuple[Row, ...], int]:
     """Assign splits to questions: pages keep their split, and pages of corrections move to `train`.
+
+    Args:
+        rows: questions.
+        earlier: questions of before, with `split`.
+        library: pages.
+        known: page id -> split of pages that no earlier question is about.
 
     Returns:
         The rows with `split`, without those that would join two splits, and the number in `train` only because of a correction.
     """
     by_id = {str(row["id"]): row for row in rows}
     questions = [parse_question(row, "a question made here", library.sections) for row in by_id.values()]
-    had = {page: str(row["split"]) for row in earlier if row["kind"] != CORRECTION for page in row["page_ids"]}
+    had = {**known, **{page: str(row["split"]) for row in earlier if row["kind"] != CORRECTION for page in row["page_ids"]}}
     without = assign_splits([question for question in questions if question.kind != CORRECTION], known=had)
+    without |= {str(row["id"]): str(row["split"]) for row in earlier if not row["page_ids"] and str(row["id"]) in without}
     dealt = {page: without[question.id] for question in questions if question.id in without for page in question.page_ids}
     corrected = {page: "train" for question in questions if question.kind == CORRECTION for page in question.page_ids}
-    splits = assign_splits(questions, known=dealt | corrected)
+    # What was left out because it joins two splits stays out: pages alone do not show it.
+    kept = [question for question in questions if question.kind == CORRECTION or question.id in without]
+    placed = assign_splits(kept, known=dealt | corrected)
+    splits = {name: without[name] if name in without and not by_id[name]["page_ids"] else split for name, split in placed.items()}
     moved = sum(without.get(name, split) != split for name, split in splits.items())
     return tuple({**by_id[name], "split": split} for name, split in splits.items()), moved

@@ -5,6 +5,8 @@ to ask is in `environments/writer/trained_writer.py`.
 """
 
 import json
+import math
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -78,9 +80,9 @@ def parse_generated(reply: str) -> list[tuple[str, str]]:
 class ServedQuestionWriter:
     """Writer of questions by a judge's model, several sections at a time."""
 
-    def __init__(self, client: JudgeClient, config: JudgeConfig, reader: Reader | None = None) -> None:
-        """Wrap a client, without connecting."""
-        self._client, self._config, self.reader = client, config, reader
+    def __init__(self, client: JudgeClient, config: JudgeConfig, reader: Reader | None = None, ends: float = math.inf) -> None:
+        """Wrap a client, without connecting; after the time `ends` (`time.monotonic`) no further section is asked about."""
+        self._client, self._config, self.reader, self._ends = client, config, reader, ends
         self.faults: Counter[str] = Counter()
         """See `QuestionWriter.faults`."""
 
@@ -101,6 +103,8 @@ class ServedQuestionWriter:
         step, lost = self._config.concurrency, 0
         with ThreadPoolExecutor(step, thread_name_prefix="questions") as pool:
             for start in range(0, len(sections), step):
+                if time.monotonic() > self._ends:
+                    return
                 batch = list(pool.map(self._write_one, sections[start : start + step]))
                 lost = lost + 1 if all(isinstance(drafts, JudgeError) for drafts in batch) else 0
                 if lost == 2 and isinstance(batch[0], JudgeError):

@@ -66,7 +66,7 @@ class Taught:
 @pytest.fixture
 def training(monkeypatch: pytest.MonkeyPatch) -> FakeTraining:
     monkeypatch.setattr("flows.stages.summary.leave_reports", lambda *_: None)
-    monkeypatch.setattr("slmsearch.training.budget.MIN_EVALUATED", 3)
+    monkeypatch.setattr("slmsearch.training.budget.MIN_EVALUATED", 6)
     return replace_heavy_parts(monkeypatch)
 
 

@@ -1,5 +1,6 @@
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import SecretStr
@@ -225,3 +226,10 @@ def test_the_gpu_configs_say_what_their_comments_say(name: str) -> None:
     assert (episodes, config.train.accumulation) == (64, 1), "episodes of an update, which memory cuts"
     assert (config.train.epochs, config.train.steps, config.train.temperature) == (3, 0, 1.0)
     assert (config.train.vllm.mode, config.retrieval.top_k, config.searcher.max_turns) == ("colocate", 8, 10)
+
+
+def test_what_a_preset_sets_is_recorded_where_the_default_is_back() -> None:
+    """`slmsearch learn --config` puts the preset beneath: what the file left out had its value again."""
+    found: Any = recordable(RunConfig(), only_changed=True, beneath="learn")
+    assert (found["corpus"]["sections"], found["decision"]["min_questions"], found["learn"]["adapter"]) == ("headings", 200, None)
+    assert recordable(RunConfig(), only_changed=True) == {}

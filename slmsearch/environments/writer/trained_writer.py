@@ -84,7 +84,7 @@ def make_question_writer(config: RunConfig, seed: int = 0, ends: float = math.in
     Args:
         config: sections `learn`, `policy`, `judge`, `searcher` and `evaluate`.
         seed: as in `TrainedQuestionWriter`.
-        ends: as in `TrainedQuestionWriter`; a judge's model does not look at it.
+        ends: as in `TrainedQuestionWriter`.
 
     Raises:
         ModelError: a model cannot be loaded.
@@ -98,7 +98,7 @@ def make_question_writer(config: RunConfig, seed: int = 0, ends: float = math.in
     reader = partial(answer_drafts, sampler=samplers[reads], config=config.searcher) if reads else None
     if asked.writer:
         return TrainedQuestionWriter(samplers[asked.writer], config, reader, seed, ends)
-    served = ServedQuestionWriter(make_client(judge, FORM), judge, reader)
+    served = ServedQuestionWriter(make_client(judge, FORM), judge, reader, ends)
     served.check()
     return served
 

@@ -114,7 +114,7 @@ def _add_feedback(app: FastAPI, service: SearcherService, log: FeedbackLog) -> N
     async def feedback(http: HttpRequest) -> dict[str, str | int]:
         """Store feedback on an answer; after the reply it is stored for good."""
         request = parse_feedback(await read_body(http))
-        given = Feedback(**request.model_dump())
+        given = Feedback(**request.model_dump(), pages=service.player.served.config.corpus.pages)
         try:
             await asyncio.to_thread(log.append, given)
         except LogFullError as error:

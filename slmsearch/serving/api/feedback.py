@@ -18,7 +18,7 @@ from slmsearch.foreign import encodable
 Verdict = Literal["right", "wrong"]
 MAX_LOG_BYTES = 64 << 20
 """Maximum size of the log: clients must not be able to fill the disk."""
-_OPTIONAL = ("answer", "correct_answer", "source", "completion", "within")
+_OPTIONAL = ("answer", "correct_answer", "source", "completion", "pages", "within")
 
 
 class LogFullError(ServiceError):
@@ -42,6 +42,8 @@ class Feedback:
     id: str = field(default_factory=lambda: f"feedback-{uuid.uuid4().hex}")
     created: int = field(default_factory=lambda: int(time.time()))
     """Time in seconds since the epoch."""
+    pages: str | None = None
+    """Source of the pages that the answer is from (`corpus.pages`); `learn` takes corrections of its own pages. None: of any."""
     within: str | None = None
     """Restrictions of the question to some pages; `learn` leaves it out, since elsewhere another answer may be right."""
 

@@ -117,3 +117,18 @@ def test_every_split_of_a_world_has_the_mix_of_the_whole():
         kinds = [question.kind for question in world.questions if split_of[question.id] == split]
         assert kinds.count("two_hop") / len(kinds) >= 0.36
         assert 0.07 <= kinds.count("unanswerable") / len(kinds) <= 0.16
+
+
+@pytest.mark.parametrize(
+    "sizes", [[95, 1], [60, 1, 1, 1], [200, 2, 1, 1], [95, 5], [50, 50], [40, 30, 20, 10], [5] * 6, [300, 20, 10, 5, 1, 1]], ids=str
+)
+def test_a_folder_of_few_pages_trains_on_at_least_a_third_and_tests_by_some(sizes: list[int]) -> None:
+    pages = [str(page) for page, count in enumerate(sizes) for _ in range(count)]
+    questions = [ask(number, page) for number, page in enumerate(pages)]
+    counts = Counter(assign_splits(questions).values())
+    assert counts["train"] >= sum(sizes) / 3 and counts["test"] > 0
+
+
+def test_two_pages_that_hang_together_are_not_both_kept_from_training() -> None:
+    questions = [ask(number, "ab"[number % 2]) for number in range(40)] + [ask(40 + number, "a", "b") for number in range(2)]
+    assert Counter(assign_splits(questions).values()) == {"train": 20, "test": 20}

@@ -1,6 +1,7 @@
 """The written rule of promotion, case by case, and its replay from stored rows."""
 
 import json
+import random
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
@@ -71,6 +72,30 @@ def test_inconclusive_when_too_few() -> None:
     found = decide(rows(0, 39), rows(39, 39))
     assert found.decision == "inconclusive"
     assert "39" in found.reason
+
+
+def test_four_changed_answers_decide_nothing() -> None:
+    """Resampled, four gains and no loss have an interval above 0; the exact test of them does not."""
+    for before, after in ((100, 104), (104, 100)):
+        found = decide(rows(before, 200), rows(after, 200))
+        assert found.decision == "hold" and "only 4 questions changed (McNemar p 0.125)" in found.reason
+    assert decide(rows(100, 200), rows(108, 200)).decision == "promote"
+
+
+def test_a_failed_episode_does_not_make_enough_questions_too_few() -> None:
+    after = [fail("one_hop-0000"), *rows(40, 40)[1:]]
+    assert decide(rows(0, 40), after).decision == "promote"
+
+
+def test_few_pages_are_seldom_sure() -> None:
+    """Of answers that change at random about three pages, one run in ten was promoted or rejected, and of two pages four in ten."""
+    chance, decided = random.Random(1), 0
+    for _ in range(60):
+        before, after = ([replace(make(str(i), chance.random() < 0.5), cluster=f"page {i % 2}") for i in range(60)] for _ in range(2))
+        decided += decide(before, after).decision in ("promote", "reject")
+    assert decided <= 6
+    sure = [replace(row, cluster=f"page {i % 4}") for i, row in enumerate(rows(90))]
+    assert decide([replace(row, cluster=f"page {i % 4}") for i, row in enumerate(rows(10))], sure).decision == "promote"
 
 
 def test_a_slice_that_got_worse_vetoes() -> None:

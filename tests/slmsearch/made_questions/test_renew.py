@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.pages import Page
 from slmsearch.made_questions.make import CORRECTION, Filters
-from slmsearch.made_questions.renew import ACCEPTED, NOTHING, Correction, Earlier, Renewed, print_pages, renew_questions
+from slmsearch.made_questions.renew import ACCEPTED, NOTHING, Correction, Earlier, Renewed, add_splits, print_pages, renew_questions
 from tests.slmsearch.made_questions.test_make import PAGES, WordIndex
 
 
@@ -85,3 +85,38 @@ def test_whatever_people_write_is_taken_or_refused_with_a_reason(said: list[tupl
     given = [Correction(str(number), *one) for number, one in enumerate(said)]
     renewed = renew(PAGES[:2], corrections=given)
     assert set(renewed.corrections) == {one.id for one in given} and all(renewed.corrections.values())
+
+
+def test_a_page_that_was_renamed_or_comes_back_keeps_its_split() -> None:
+    first = renew(PAGES)
+    before = split_of_pages(first)
+    prints = print_pages(Library(PAGES))
+    known = before | {prints[page]: split for page, split in before.items()}
+    renamed = [replace(page, id=f"towns/{page.id}") if number % 2 else page for number, page in enumerate(PAGES)]
+    after = split_of_pages(renew(renamed, replace(as_earlier(first, PAGES), splits=known)))
+    assert len(after) > 2 and {page.removeprefix("towns/"): split for page, split in after.items()}.items() <= before.items()
+
+    few = renew(PAGES[1:], replace(as_earlier(first, PAGES), splits=known))
+    again = split_of_pages(renew(PAGES, Earlier(few.rows, print_pages(Library(PAGES[1:])), known)))
+    assert again[PAGES[0].id] == before[PAGES[0].id], "also one that was gone meanwhile"
+
+
+def test_questions_without_pages_keep_their_split_and_what_joins_two_splits_stays_out() -> None:
+    library = Library(PAGES)
+    pages = [page.id for page in PAGES]
+
+    def row(name: str, gold: Sequence[str], entities: Sequence[str] = (), kind: str = "one_hop") -> dict[str, object]:
+        return {"id": name, "question": f"What of {name}?", "answer": "1500", "aliases": [], "page_ids": list(gold), "section_ids": [],
+                "hops": 1, "kind": kind, "entities": list(entities)}  # fmt: skip
+
+    rows = [row(f"q{number}", [pages[number % len(pages)]]) for number in range(40)]
+    nowhere = [row(f"n{number}", [], kind="unanswerable") for number in range(30)]
+    dealt, _ = add_splits([*rows, *nowhere], (), library)
+    splits = {str(one["id"]): str(one["split"]) for one in dealt}
+    again, _ = add_splits([row("one more", [], kind="unanswerable"), *rows[:-1], *nowhere], dealt, library)
+    assert all(splits[str(one["id"])] == one["split"] for one in again if one["id"] != "one more")
+
+    tied = [row("a", pages[:2], ["the guide"]), row("b", pages[2:4], ["the guide"]), *rows]
+    found, _ = add_splits(tied, dealt, library)
+    gold = [(one["split"], name) for one in found for name in one["entities"]]
+    assert len({split for split, _ in gold}) <= 1, "an entity is in one split"
