@@ -129,13 +129,14 @@ def ask(data: Data, config: RunConfig, progress: Callable[[int, int], None]) -> 
         raise CorpusError(NONE_MADE.format(pages=config.corpus.pages, why=dropped))
     folder.mkdir(parents=True, exist_ok=True)
     replace_text(folder / QUESTIONS, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in renewed.rows))
-    replace_json(folder / CORRECTIONS, dict(renewed.corrections))
+    corrections = dict([*renewed.corrections.items()][::-1])
+    replace_json(folder / CORRECTIONS, corrections)
     of_pages = {str(page): str(row["split"]) for row in renewed.rows for page in row["page_ids"]}
     of_prints = {prints[page]: split for page, split in of_pages.items() if page in prints}
     replace_json(folder / PAGE_SPLITS, {**read_json(folder / PAGE_SPLITS), **of_pages, **of_prints})
     replace_json(folder / PRINTS, prints)  # last: pages are done when their questions are
     counts = {"count": len(renewed.rows), "kept": renewed.kept, "left_test": renewed.left_test}
-    return cast("Asked", {"path": str(folder / QUESTIONS), "corrections": dict(renewed.corrections), **counts})
+    return cast("Asked", {"path": str(folder / QUESTIONS), "corrections": corrections, **counts})
 
 
 def _corrections(config: RunConfig) -> list[Correction]:

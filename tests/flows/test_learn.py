@@ -91,7 +91,7 @@ def config(isolated_environment: Path, training: FakeTraining, empty_store: Path
             "sft.batch_size": 8,
             "evaluate.split": "test",
             "evaluate.baselines": ("retrieve-then-answer",),
-            "decision.min_questions": 3,
+            "decision.min_questions": 6,
             "learn.budget_s": 600.0,
             "train.monitor.held_out": 4,
         }

@@ -155,11 +155,11 @@ def test_a_run_on_real_pages_is_shown_beside_reading_and_remembering(config: Run
 
     monkeypatch.setattr("slmsearch.training.teach.train_start", train_start)
     monkeypatch.setattr("flows.stages.summary.leave_reports", lambda *_: None)
-    monkeypatch.setattr("flows.train.FEW", 3)
-    config = config.changed({"decision.min_questions": 3, "evaluate.baselines": ["retrieve-then-answer"]})
+    monkeypatch.setattr("flows.train.FEW", 6)
+    config = config.changed({"decision.min_questions": 6, "evaluate.baselines": ["retrieve-then-answer"]})
     summary = train_and_eval(config.changed({"sft.start": "gold"}))
     assert summary["decision"] == "promote", "the start with its adapter is better than the model as it came"
-    assert summary["n"] > 3
+    assert summary["n"] > 6
     assert "after - closed_book" in render_result(summary, config.paths, config.decision), (
         "policies on fewer questions are compared on these"
     )
@@ -168,12 +168,12 @@ def test_a_run_on_real_pages_is_shown_beside_reading_and_remembering(config: Run
         assert {"answer/typed_match", "answer/exact_match", "answer/f1", "episode/tool_calls"} <= set(summary[name]), name
         by = summary[name]["by"]
         assert list(by) == ["hops=1", "kind=one_hop", "source=towns"], name
-        asked = 3 if name in ("untrained", "few_shot", "closed_book") else summary["n"]
+        asked = 6 if name in ("untrained", "few_shot", "closed_book") else summary["n"]
         assert by["source=towns"]["n"] == summary[name]["n"] == asked, name
         assert by["hops=1"]["answer/correct"] == summary[name]["answer/correct"], name
     for name in ("difference", "difference_sft", "difference_reader", "difference_untrained"):
         assert set(summary[name]) == {"mean", "low", "high", "p"}
-    said = "Untrained, without worked examples, answer/typed_match is 0.000 on 3 of these questions, trained 1.000"
+    said = "Untrained, without worked examples, answer/typed_match is 0.000 on 6 of these questions, trained 1.000"
     assert summary["beside_untrained"].startswith(said)
     assert said in render_result(summary, config.paths, config.decision)
     tracker = open_tracker(config.paths, config.tracking)
