@@ -40,8 +40,7 @@ LOOK_S = 1.0
 QUIET_S = 0.3
 """Time after which a change is looked at again, whether it goes on."""
 SETTLE_S = 10.0
-"""Time after which a folder that changes at every look is indexed all the same; else the first look that finds no change comes before, so
-that no half-written file is served."""
+"""Time after which a folder that changes at every look is indexed; else a look without a change comes first: no half-written file."""
 SHOWN = 5
 """Number of withdrawn pages that a line of the log names."""
 AGAIN_S = 60.0
@@ -50,7 +49,7 @@ REMEMBERED = 4
 """Number of versions whose files are remembered."""
 REMEDY = "correct the files; or serve them as they are with --accept; or `slmsearch learn` the folder, which trains and measures anew"
 CALIBRATED = 64
-"""Maximum number of a calibration's questions that are played again for a version: the edit is to be answered from within seconds."""
+"""Maximum number of a calibration's questions that are played again for a version."""
 log = logging.getLogger(__name__)
 
 
@@ -226,8 +225,8 @@ class LiveDocuments:
         self._not_before[champion.version] = time.monotonic() + AGAIN_S  # if it cannot be loaded
         if champion.corpus_digest and self._is_ours(champion.corpus_digest):
             self._known = champion.measured_on or champion.corpus_digest
-        digest, key = served.corpus_digest, served.index_key
-        return replace(champion, config=self._config, corpus_digest=digest, index_key=key, measured_on=self._known)
+        now = replace(champion, config=self._config, corpus_digest=served.corpus_digest, index_key=served.index_key)
+        return replace(now, measured_on=self._known)
 
     def _refresh(self, served: ServedPolicy) -> None:
         """Make the version of the folder as it is now; it becomes the next one if it differs and has lost nothing."""
