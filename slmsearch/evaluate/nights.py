@@ -7,7 +7,7 @@ world the record itself holds the numbers that later nights need.
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import takewhile
 from pathlib import Path
@@ -256,8 +256,9 @@ def choose_references(nights: Sequence[Night], tonight: Night, green_nights: int
     adapter = last.make.get(ADAPTER)
     alike = takewhile(lambda night: night.fixed.questions == tonight.fixed.questions and night.make.get(ADAPTER) == adapter, green)
     world = tonight.fresh.questions if tonight.fresh else ""  # already in the history on the second run of a day
-    fresh = [night for night in green if night.fresh and night.fresh.questions != world and night.make.get(ADAPTER) == adapter]
-    before = list(takewhile(lambda night: night.fresh is not None and night.make.get(ADAPTER) == tonight.make.get(ADAPTER), mine))
+    fresh = _of_other_worlds((night for night in green if night.fresh and night.make.get(ADAPTER) == adapter), world)
+    same = takewhile(lambda night: night.fresh is not None and night.make.get(ADAPTER) == tonight.make.get(ADAPTER), mine)
+    before = _of_other_worlds(same, world)
     window = before[: WINDOW - 1] if len(before) >= WINDOW - 1 else []
     older = [night for night in fresh if window and night.at < window[-1].at]
     return References(
@@ -268,6 +269,15 @@ def choose_references(nights: Sequence[Night], tonight: Night, green_nights: int
         fresh_older=tuple(older[:LONGEST_HISTORY]),
         accepted=green[-1] if accepted is not None else None,
     )
+
+
+def _of_other_worlds(nights: Iterable[Night], world: str) -> list[Night]:
+    """Return the nights on other worlds, of several on one, as of two runs on a day, the newest: a world counts once."""
+    found: dict[str, Night] = {}
+    for night in nights:
+        if night.fresh and night.fresh.questions != world:
+            found.setdefault(night.fresh.questions, night)
+    return [*found.values()]
 
 
 def find_changes(before: Mapping[str, str], now: Mapping[str, str], partial: bool = False) -> tuple[NightChange, ...]:

@@ -214,3 +214,28 @@ def test_scores_leave_failed_rows_out_and_know_their_questions() -> None:
     assert found.summarise()["all"].variance > 0, "two questions are not certain of anything"
     with pytest.raises(ConfigError, match="no mean over questions"):
         scores_of(rows, "loss")
+
+
+def test_a_world_that_was_played_twice_counts_once_and_tonights_not_at_all() -> None:
+    def again(one: Night, at: str) -> Night:
+        return replace(one, night=f"{one.night} again", at=at)
+
+    nights = [night(f"2026-01-{day:02}") for day in range(1, 12)]
+    tonight = night("2026-01-12")
+    plain = choose_references(nights, tonight, 5)
+    twice = choose_references([*nights, again(nights[-1], "2026-01-11b"), again(tonight, "2026-01-11c")], tonight, 5)
+    for once, more in ((plain.fresh, twice.fresh), (plain.fresh_before, twice.fresh_before), (plain.fresh_older, twice.fresh_older)):
+        worlds = [found.fresh.questions for found in more if found.fresh]
+        assert worlds == [found.fresh.questions for found in once if found.fresh] and len(set(worlds)) == len(worlds) > 0
+
+
+def test_flips_that_are_no_fall_alarm_seldom_whatever_the_nights_before() -> None:
+    """Five equal nights say nothing of what another version of a library flips; by them alone one night in seven was an alarm."""
+    rng, alarms, past = np.random.default_rng(0), 0, scores(120)
+    for _ in range(100):
+        values, up = past.values.copy(), int(rng.binomial(40, 0.5))
+        values[rng.choice(np.flatnonzero(past.values == 0), up, replace=False)] = 1
+        values[rng.choice(np.flatnonzero(past.values == 1), 40 - up, replace=False)] = 0
+        tests = compare_night(replace(past, values=values), None, Past(green=(past,) * 5), RULE)
+        alarms += next(test for test in tests if test.slice == "all").p < 0.01
+    assert alarms <= 4
