@@ -108,7 +108,7 @@ _VERSION = re.compile(
     rf"(?: ?(?P<trailing>{_any_of(_TRAILING)}))?",
     re.IGNORECASE,
 )
-_MINOR = re.compile(r"\d{1,2}\.[1-3]0")
+_MINOR = re.compile(r"[1-9]\d?\.[1-3]0")
 """Numbers read as a version, not as a decimal: 3.10 is not 3.1."""
 
 

@@ -172,3 +172,7 @@ def test_no_answer_takes_long_to_grade() -> None:
 def test_a_power_of_a_power_is_no_unit() -> None:
     kinds = [{reading[0] for reading in readings(text)} for text in ("16 m^2", "16 m^2^2")]
     assert "quantity" in kinds[0] and "quantity" not in kinds[1]
+
+
+def test_a_leading_zero_is_no_version() -> None:
+    assert typed_match("0.30", ("0.3",)) and not typed_match("3.10", ("3.1",))
