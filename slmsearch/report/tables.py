@@ -144,7 +144,7 @@ TRUST = {
 
 
 def trust_table(policies: Mapping[str, Trust]) -> Table:
-    """Tabulate the measures of twins and repeated episodes, one column per policy, by slice, with intervals."""
+    """Tabulate the measures of twins and repeated episodes, one column per policy, by slice, with intervals; `n` of each if they differ."""
     keys = list(dict.fromkeys((name, part) for trust in policies.values() for name, slices in trust.items() for part in slices))
     lines = []
     for name, part in keys:
@@ -152,7 +152,8 @@ def trust_table(policies: Mapping[str, Trust]) -> Table:
         measure, _, twin = (name, "", "") if name in TRUST else name.rpartition("/")
         label = ", ".join(filter(None, (TRUST[measure], twin, "" if part == "all" else part)))
         cells = (share(one["value"], one["low"], one["high"]) if one else NONE for one in found)
-        lines.append((label, str(int(max(one["n"] for one in found if one))), *cells))
+        sizes = [f"{one['n']:.0f}" for one in found if one]
+        lines.append((label, ", ".join(sizes if len(set(sizes)) > 1 else sizes[:1]), *cells))
     return Table(("measure", "n", *policies), tuple(lines))
 
 

@@ -10,6 +10,7 @@ from slmsearch.report.tables import (
     failure_mode_table,
     results_table,
     slices_table,
+    trust_table,
 )
 from tests.slmsearch.evaluate.builders import fail, make
 
@@ -105,3 +106,12 @@ def test_markdown_is_escaped() -> None:
     assert table.to_markdown().splitlines()[2] == r"| a\|b \[x\](http://y) \<img\> \`c\` two\_hop |"
     assert len(table.to_markdown().splitlines()) == 3
     assert escape_markdown("plain (text), 1.5") == "plain (text), 1.5"
+
+
+def test_policies_measured_on_other_numbers_have_each_its_own() -> None:
+    def part(n: int) -> dict[str, float]:
+        return {"value": 0.5, "low": 0.4, "high": 0.6, "n": n}
+
+    told = trust_table({name: {"twins/both_right": {"all": part(475)}, "answer/grounded_frac": {"all": part(n)}} for name, n in
+                        (("before", 238), ("after", 475))})  # fmt: skip
+    assert [row[1] for row in told.rows] == ["475", "238, 475"]
