@@ -23,7 +23,7 @@ def config(tmp_path, monkeypatch):
 
 
 def test_recorded_keys_of_the_searcher(config):
-    assert job.train_key(config, "digest", "index") == "df366c1b293cbc4b13b2"
+    assert job.train_key(config, "digest", "index") == "0b5d87d65688959a1149"
     specs = [PolicySpec("untrained", config.policy), PolicySpec("random", None), PolicySpec("retrieve-then-answer", None)]
     keys = [eval_key(QUESTIONS, "index", spec, config, "digest") for spec in specs]
     assert keys == ["3e71ba6a0f5ff7b3a55d", "b0da9e97389cf013444b", "c02f9d9399bff2af5324"]
