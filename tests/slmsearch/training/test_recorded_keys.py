@@ -26,10 +26,10 @@ def test_recorded_keys_of_the_searcher(config):
     assert job.train_key(config, "digest", "index") == "0b5d87d65688959a1149"
     specs = [PolicySpec("untrained", config.policy), PolicySpec("random", None), PolicySpec("retrieve-then-answer", None)]
     keys = [eval_key(QUESTIONS, "index", spec, config, "digest") for spec in specs]
-    assert keys == ["3e71ba6a0f5ff7b3a55d", "b0da9e97389cf013444b", "c02f9d9399bff2af5324"]
+    assert keys == ["1e826a19d37e6eb70d16", "0efe055d6609a595ad00", "f3b14c18b079188c81d2"]
     other = config.model_copy(update={"judge": JudgeConfig(kind="ollama"), "reward": RewardConfig(correctness="f1")})
-    assert job.train_key(other, "digest", "index") == "41abef0d92e54110874e"
-    assert eval_key(QUESTIONS, "index", specs[0], other, "digest") == "ea593b2d7ceee28a6822"
+    assert job.train_key(other, "digest", "index") == "e5a5c2014e368f10393e"
+    assert eval_key(QUESTIONS, "index", specs[0], other, "digest") == "ddbe4b27a63122042c76"
 
 
 def test_what_a_search_says_is_part_of_the_keys(config):
