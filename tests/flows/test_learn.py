@@ -232,6 +232,26 @@ def test_own_questions_are_taken_as_they_are(config: RunConfig, taught: Taught, 
     assert learn(config.changed({"corpus.questions": str(own)}))["learnt"]["questions"]["count"] == len(rows[::2])
 
 
+def test_pages_of_own_questions_keep_their_split_when_the_file_changes(
+    config: RunConfig, taught: Taught, isolated_environment: Path
+) -> None:
+    """With one page's questions fewer, three of five test questions were training questions of the run before."""
+    own, folder = isolated_environment / "own.jsonl", learnt_dir(config.paths, config.corpus.pages)
+    learn(config)
+    rows = [json.loads(line) for line in (folder / "questions.jsonl").read_text().splitlines()]
+    rows = [{name: value for name, value in row.items() if name != "split"} for row in rows]
+
+    def splits(kept: list[dict[str, Any]]) -> dict[str, str]:
+        own.write_text("".join(json.dumps(row) + "\n" for row in kept))
+        learn(config.changed({"corpus.questions": str(own)}))
+        learnt = [json.loads(line) for line in (folder / "questions.jsonl").read_text().splitlines()]
+        return {page: str(row["split"]) for row in learnt for page in row["page_ids"]}
+
+    first = splits(rows)
+    again = splits(rows[9:] + rows[:3])
+    assert again.items() <= first.items() and set(again.values()) == {"train", "validation", "test"}
+
+
 def test_too_little_time_and_pages_without_facts_are_one_line(config: RunConfig, taught: Taught, isolated_environment: Path) -> None:
     with pytest.raises(ConfigError, match=r"s are left of the budget and at least \d+ s are needed; give more time with --budget"):
         learn(config.changed({"learn.budget_s": 30.0}))
