@@ -45,6 +45,8 @@ def learn(config: RunConfig = DEFAULTS) -> dict[str, object]:
         config: settings that differ from the defaults, by section; docs/configuration.md explains each.
     """
     began = time.monotonic()
+    if (split := config.evaluate.split) != "test":
+        raise ConfigError(f"evaluate.split is {split}: learn measures on pages that it does not train on, split test")
     folder = learnt_dir(config.paths, config.corpus.pages)
     mine = config.corpus.questions == str(folder / QUESTIONS)  # as its settings say, which are for the other commands
     questions = None if mine else config.corpus.questions
@@ -81,8 +83,6 @@ def learn(config: RunConfig = DEFAULTS) -> dict[str, object]:
                 f"of {sum(counts.values())} questions {train} are to train on and {test} to test by, and those of a page stay together: add"
                 " documents, so that there are questions about two pages at least"
             )
-        if (split := run.config.evaluate.split) != "test":
-            raise ConfigError(f"evaluate.split is {split}: learn measures on pages that it does not train on, split test")
         count = counts["test"]
         run = plan(run, "start", questions=count)
         summary: Mapping[str, Any] = train_in(run, champion or first, decide)

@@ -16,7 +16,7 @@ from prefect.cache_policies import NO_CACHE
 from slmsearch.artifacts.files import read_json, replace_json, replace_text
 from slmsearch.config import PathsConfig, RunConfig
 from slmsearch.corpus.splits import assign_splits
-from slmsearch.corpus.store import read_questions
+from slmsearch.corpus.store import read_manifest, read_questions
 from slmsearch.errors import CorpusError, TrainingError
 from slmsearch.keys import content_key
 from slmsearch.made_questions.renew import ACCEPTED, NOTHING, Correction, Earlier, print_pages, renew_questions
@@ -110,8 +110,7 @@ def ask(data: Data, config: RunConfig, progress: Callable[[int, int], None]) -> 
     lines = (folder / QUESTIONS).read_text(encoding="utf-8").splitlines() if (folder / PRINTS).is_file() else []
     if config.corpus.questions:
         given = list(read_questions(config.paths.corpora / data.digest))
-        dealt = assign_splits([question for question, _ in given])
-        if all(dealt.get(question.id) == split for question, split in given):  # by us, not by their rows: those of before are kept
+        if not read_manifest(config.paths.corpora / data.digest).splits_given:  # those of before are kept
             before = [json.loads(line) for line in lines]
             own = {str(row["id"]): str(row["split"]) for row in before if not row["page_ids"]}
             given = [(question, own.get(question.id, split)) for question, split in given]

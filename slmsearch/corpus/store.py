@@ -51,6 +51,8 @@ class CorpusManifest:
     """Configuration it was first built from."""
     origin: dict[str, str] | None = None
     """`licence` and `attribution` of its texts, if known."""
+    splits_given: bool = False
+    """True if the rows of the source name their splits."""
     format_version: int = FORMAT_VERSION
 
 
@@ -100,7 +102,7 @@ def store_corpus(
     pages, questions, splits = load()
     split_of = {question.id: splits[question.id] for question in questions} if splits else assign_splits(questions)
     try:
-        digest = _write(config, corpora_dir, pages, questions, split_of)
+        digest = _write(config, corpora_dir, pages, questions, split_of, bool(splits))
         if key:
             (corpora_dir / SOURCES).mkdir(exist_ok=True)
             record = {"digest": digest, "parts": parts, "skipped": [asdict(item) for item in skipped]}
@@ -169,7 +171,9 @@ def read_questions(directory: Path) -> Iterator[tuple[Question, str]]:
         yield Question(**fields), row["split"]
 
 
-def _write(config: CorpusConfig, corpora_dir: Path, pages: list[Page], questions: list[Question], split_of: dict[str, str]) -> str:
+def _write(
+    config: CorpusConfig, corpora_dir: Path, pages: list[Page], questions: list[Question], split_of: dict[str, str], given: bool
+) -> str:
     origin = find_origin(config)
     with staging_directory(corpora_dir, "corpus") as staging:
         kept = [question for question in questions if question.id in split_of]
@@ -188,6 +192,7 @@ def _write(config: CorpusConfig, corpora_dir: Path, pages: list[Page], questions
             split_seed=SPLIT_SEED,
             source=config.model_dump(mode="json"),
             origin=asdict(origin) if origin else None,
+            splits_given=given,
         )
         (staging / MANIFEST).write_text(json.dumps(asdict(manifest), indent=1) + "\n", encoding="utf-8")
         publish(staging, corpora_dir / manifest.digest, is_complete)

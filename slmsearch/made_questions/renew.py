@@ -116,7 +116,7 @@ def renew_questions(
     if two_hop:
         made = add_two_hop(made, filters, 0, max(0, two_hop - sum(row["kind"] == "two_hop" for row in kept)), changed)
     corrected = [make_row(draft) for name, draft in drafts.items() if isinstance(draft, Draft) and states[name] == ACCEPTED]
-    known = {page: split for page, made_ in prints.items() if (split := earlier.splits.get(page) or earlier.splits.get(made_))}
+    known = {page: split for page, content in prints.items() if (split := earlier.splits.get(page) or earlier.splits.get(content))}
     rows, moved = add_splits((*corrected, *kept, *made.rows), earlier.rows, filters.library, known)
     return Renewed(rows, made, len(kept), states, moved)
 

@@ -100,7 +100,8 @@ def collect(
     environment, toolbox = loaded.environment, loaded.environment.toolbox
     limit = 0 if known.asked else known.limit  # a sample of fewer questions would be another one
     config = environment.config.evaluate.model_copy(update={"split": known.split, "limit": limit})
-    asked = [one for one in select_questions(loaded.known_questions(), config) if not known.asked or one.id in set(known.asked)]
+    chosen = set(known.asked)
+    asked = [one for one in select_questions(loaded.known_questions(), config) if not chosen or one.id in chosen]
     before = {play.question: play for play in known.plays}
     questions = [*asked, *_make_twins(asked, before, toolbox)]
     found = find_same(questions, before, environment)
