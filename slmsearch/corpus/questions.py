@@ -14,7 +14,8 @@ UNANSWERABLE = "unanswerable"
 CLOSED = ("yes", "no")
 """Answers that no text states."""
 PASSAGE_WORDS = 10
-"""Number of words above which an answer is a passage."""
+"""Number of words above which an answer is a passage; two characters of a script without spaces count as one."""
+GLUED_CHARACTER = re.compile(rf"[{GLUED}][{MARKS}]*")
 WORD = re.compile(rf"[{GLUED}][{MARKS}]*|[^\W{GLUED}](?:[^\W{GLUED}]|[{MARKS}])*")
 """Pattern of a word; in scripts without spaces each character is a word."""
 _ASCII_WORD = re.compile(r"\w+")
@@ -76,7 +77,7 @@ FIELDS = tuple(name for name in Question.__slots__ if name not in ("source", "vi
 
 def is_passage(answer: str) -> bool:
     """Return True if an answer is a passage, such as steps or an explanation; part of it is then partly right."""
-    return len(answer.split()) > PASSAGE_WORDS
+    return len(answer.split()) + len(GLUED_CHARACTER.findall(answer)) // 2 > PASSAGE_WORDS
 
 
 def holds_answer(text: str, answer: str) -> bool:

@@ -10,8 +10,7 @@ Source of exact match and F1: the SQuAD v1.1 evaluation script (Rajpurkar et al.
 spaces. Two additions for text that is not ASCII: Unicode is normalised to NFKC, and punctuation means every Unicode punctuation mark as
 well as ASCII's symbols. As in SQuAD, a decimal point is dropped too: to exact match `3.5` equals `35`.
 
-Source of ROUGE-L: Lin, 2004, as the F1 that the package `rouge-score` computes without stemming, over words of any script: that package
-reads ASCII letters only.
+Source of ROUGE-L: Lin, 2004, as the F1 that the package `rouge-score` computes without stemming, but over words of any script.
 """
 
 import re
@@ -24,17 +23,15 @@ from typing import Literal, Protocol, runtime_checkable
 
 from rapidfuzz.distance import LCSseq
 
-from slmsearch.corpus.questions import UNKNOWN_ANSWER, Question, is_passage, word_line
+from slmsearch.corpus.questions import GLUED_CHARACTER, UNKNOWN_ANSWER, Question, is_passage, word_line
 from slmsearch.judge.typed import readings
 
-RULES_VERSION = 3
-"""Version of the rules, part of the keys of evaluations, trainings and qualifications; raise it if a rule may judge an answer
-differently."""
+RULES_VERSION = 4
+"""Version of the rules, part of the keys of what is judged; raise it if a rule may judge an answer differently."""
 
 _VALUES = frozenset(("number", "money", "percent", "quantity"))
 PASSAGE_F1 = 0.5
-"""Token F1 from which an answer states a passage. A third of its words alone reaches it, and so do all of its words in a text three times
-as long; a span of five words of a passage of fifty reaches 0.18."""
+"""Token F1 from which an answer states a passage. A third of its words alone reaches it, and all of them in a text three times as long."""
 
 SEEN = "; seen: "
 """Separator between the reason why a reply is no verdict and its text."""
@@ -119,7 +116,7 @@ def f1(prediction: str | None, answers: Iterable[str]) -> float:
 
 
 def _token_f1(prediction: str, answer: str) -> float:
-    predicted, gold = normalise_answer(prediction).split(), normalise_answer(answer).split()
+    predicted, gold = (GLUED_CHARACTER.sub(r" \g<0> ", normalise_answer(text)).split() for text in (prediction, answer))
     if not predicted or not gold:
         return float(exact_match(prediction, (answer,)))
     shared = sum((Counter(predicted) & Counter(gold)).values())

@@ -1,8 +1,7 @@
 """Values in answers: numbers, money, quantities with units, years, ranges, times, dates and versions.
 
 `read_values` returns a value in a form that is equal for all its spellings: "5 km", "5,000 metres" and "five kilometers" read alike.
-text2num reads number words, pint units, packaging versions; `docs/judges.md` compares other libraries. The result does not depend on the
-locale or the current date.
+text2num reads number words, pint units, packaging versions (docs/judges.md compares libraries), whatever the locale or the current date.
 """
 
 import functools
@@ -33,6 +32,7 @@ def _named(patterns: Mapping[str, str], text: str) -> str | None:
 
 _SCALES = {"dozen": 12, "hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 _SCALED = re.compile(rf"(?<![\w.,])(\d{{1,20}}(?:\.\d{{1,6}})?)[ -]?({'|'.join(_SCALES)})\b", re.IGNORECASE)
+_SHARED_SCALE = re.compile(rf"(?i)(?<![\w.,])([\d.]+)( ?- ?| to | and )(?=[$€£¥₩₹₽]?[\d.]+ ({'|'.join(_SCALES)})\b)")
 _GROUPED = re.compile(r"(?<![\w.,])\d{1,3}(?:,\d{2,3})*,\d{3}(?![\d,])")
 _SPACED = re.compile(r"(?<![\w.,])\d{1,3}(?:[ '_]\d{3})+(?![\d,'_])")
 _DECIMAL_COMMA = re.compile(r"(?<![\w.,])(\d{1,9}),(\d{1,2})(?![\w,]|\.\d)")
@@ -93,15 +93,17 @@ _ERA_DOTS = re.compile(r"\b(?:b\.c|a\.d|c\.e|b\.c\.e)\.", re.IGNORECASE)
 _ERA = re.compile(r"(ad |ce )?(\d{1,4})( ?(?:ad|ce))?( ?bce?)?", re.IGNORECASE)
 _BARE_YEAR = range(100, 2101)
 """Numbers that may be years without an era."""
-_RANGE_END = r"(-?\d{1,12}(?:\.\d{1,9})?)"
-_RANGE = re.compile(rf"(?:from |between )?{_RANGE_END}(?: ?- ?| to | and | through | until ){_RANGE_END} ?([^\d]*)", re.IGNORECASE)
+_RANGE = re.compile(
+    r"(?i)(?:from |between )?([$€£¥₩₹₽]?)(-?\d{1,12}(?:\.\d{1,9})?)(?: ?([^\d\s-]+)(?=\D+\d[\d.]* ?\3$))?"
+    r"(?: ?- ?| to | and | through | until )\1?(-?\d{1,12}(?:\.\d{1,9})?) ?([^\d]*)"
+)
 _TIME = re.compile(r"(\d{1,2})(?:(?P<mark>[:.])(\d\d))?(?::(\d\d))?(?: ?(?P<half>[ap])\.?m\.?| o'?clock)?", re.IGNORECASE)
 _NAMED_TIMES = {"noon": "12:00", "midday": "12:00", "midnight": "0:00"}
 _TIME_RANGE = re.compile(r"(?:from |between )?(.{1,20}?)(?: ?- ?| to | and | until | till )(.{1,20})", re.IGNORECASE)
 _MONTHS = ("january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november", "december")
 _WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _DATE_PART = re.compile(r"(?P<word>[a-z]+)|(?P<number>\d+)(?:st|nd|rd|th)?", re.IGNORECASE)
-_ISO = re.compile(r"(\d{4})[-/.](\d{1,2})[-/.](\d{1,2})")
+_ISO = re.compile(r"(\d{4})[-/.](\d{1,2})(?:[-/.](\d{1,2}))?")
 _NUMERIC_DATE = re.compile(r"(\d{1,2})[-/.](\d{1,2})[-/.](\d{4})")
 _VERSION = re.compile(
     r"(?P<name>v\.? ?|version |ver\. ?|release )?(?P<number>\d+(?:\.\d+)*(?:[-._]?[a-z]+[-._]?\d*)?)"
@@ -118,6 +120,7 @@ def numerals(text: str) -> str:
 
     in_words = not any(c.isdigit() for c in text)
     text = re.sub(r"\b(?:a|one) dozen\b", "12", text, flags=re.IGNORECASE)
+    text = _SHARED_SCALE.sub(r"\1 \3\2", text)
     text = _GROUPED.sub(lambda match: match[0].replace(",", ""), text)
     text = _SCALED.sub(lambda match: format(Decimal(match[1]) * _SCALES[match[2].lower()], "f"), text)
     parts = _MANY.split(_SECOND.sub("sec", text))  # text2num reads "millions" as 1000000
@@ -227,13 +230,12 @@ def _units() -> "pint.UnitRegistry[float]":
 
 
 def _read_range(text: str) -> Iterator[Reading]:
-    match = _RANGE.fullmatch(text)
-    if match is None:
-        return
-    first, last, rest = match[1], match[2], match[3].strip().lower()
-    if len(first) == 4 and len(last) == 2 and first.isdigit() and last.isdigit():
-        last = first[:2] + last  # 1914-18
-    yield ("range", str(Fraction(first)), str(Fraction(last)), "%" if _PERCENT.fullmatch(rest) else rest)
+    if match := _RANGE.fullmatch(text):
+        money, first, _, last, rest = match.groups()
+        if len(first) == 4 and len(last) == 2 and first.isdigit() and last.isdigit():
+            last = first[:2] + last  # 1914-18
+        unit = (money + rest).strip().lower()
+        yield ("range", str(Fraction(first)), str(Fraction(last)), "%" if _PERCENT.fullmatch(unit) else _named(_MONEY, unit) or unit)
 
 
 def _read_time(text: str) -> Iterator[Reading]:
@@ -257,8 +259,8 @@ def _read_time_range(text: str) -> Iterator[Reading]:
 
 def _read_date(text: str, operator: str) -> Iterator[Reading]:
     """Read a date with at least two known parts; a missing part stays missing."""
-    if match := _ISO.fullmatch(text):
-        candidates = [(int(match[1]), int(match[2]), int(match[3]))]
+    if (match := _ISO.fullmatch(text)) and (match[3] or match[2] <= match[1][2:]):  # 2003-04 is two years
+        candidates = [(int(match[1]), int(match[2]), int(match[3] or 0))]
     elif match := _NUMERIC_DATE.fullmatch(text):
         first, second, year = map(int, match.groups())
         candidates = list({(year, first, second), (year, second, first)})

@@ -120,6 +120,21 @@ def test_a_date_matches_in_every_form_and_not_the_day_after(day: object) -> None
         ("os.path.join()", "os.path.join", True),
         ("numpy >= 1.20", "numpy>=1.20", True),
         ("numpy >= 1.20", "numpy<=1.20", False),
+        ("5-10 percent", "5% to 10%", True),
+        ("5-10%", "5-10", False),
+        ("5-10 km", "5 km to 10 km", True),
+        ("3-4 m", "3 km to 4 m", False),
+        ("$5-10 million", "$5 million to $10 million", True),
+        ("$3 to $4 billion", "$3-4 billion", True),
+        ("5-10 dollars", "$5-10", True),
+        ("€5-10", "$5-10", False),
+        ("2,000,000 to 3,000,000", "between 2 and 3 million", True),
+        ("3 million", "2 and 3 million", False),
+        ("2020-03", "March 2020", True),
+        ("2003-04", "April 2003", False),  # two years
+        ("首先打开阀门然后等待三分钟直到灯变绿再按按钮", "首先打开阀门然后等待三分钟直到指示灯变绿再按下按钮", True),  # a passage
+        ("首先", "首先打开阀门然后等待三分钟直到指示灯变绿再按下按钮", False),
+        ("中华人民共和国统计局", "中华人民共和国国家统计局", False),  # a name
     ],
 )
 def test_values_and_marks(said: str, gold: str, right: bool) -> None:

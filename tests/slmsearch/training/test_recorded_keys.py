@@ -23,13 +23,13 @@ def config(tmp_path, monkeypatch):
 
 
 def test_recorded_keys_of_the_searcher(config):
-    assert job.train_key(config, "digest", "index") == "0b5d87d65688959a1149"
+    assert job.train_key(config, "digest", "index") == "0bcfdcbcc80b71bf2d23"
     specs = [PolicySpec("untrained", config.policy), PolicySpec("random", None), PolicySpec("retrieve-then-answer", None)]
     keys = [eval_key(QUESTIONS, "index", spec, config, "digest") for spec in specs]
-    assert keys == ["1e826a19d37e6eb70d16", "0efe055d6609a595ad00", "f3b14c18b079188c81d2"]
+    assert keys == ["16f942e83bcf0ef541c9", "ec12760f057cfb626250", "26cfe5d8d36539624bdd"]
     other = config.model_copy(update={"judge": JudgeConfig(kind="ollama"), "reward": RewardConfig(correctness="f1")})
-    assert job.train_key(other, "digest", "index") == "e5a5c2014e368f10393e"
-    assert eval_key(QUESTIONS, "index", specs[0], other, "digest") == "ddbe4b27a63122042c76"
+    assert job.train_key(other, "digest", "index") == "577f5b8da154ff2799ab"
+    assert eval_key(QUESTIONS, "index", specs[0], other, "digest") == "edf3ee0d67e7b8100ee4"
 
 
 def test_what_a_search_says_is_part_of_the_keys(config):
