@@ -1,8 +1,10 @@
 """The flow `housekeeping`: list data that nothing needs, and delete it only on request."""
 
 from dataclasses import asdict
+from typing import Annotated
 
 from prefect import flow, get_run_logger
+from pydantic import Field
 
 from flows.runtime.worker_secrets import ALL_BUT_TRACKING, settle
 from flows.stages.artifacts import show_table
@@ -14,7 +16,10 @@ from tasks.housekeeping import Housekeeping, Item, Rules
 
 @flow(name="housekeeping", persist_result=True, result_serializer="json")
 def housekeeping(
-    config: RunConfig = DEFAULTS, apply: bool = False, older_than_days: float = 14.0, keep_versions: int = 3
+    config: RunConfig = DEFAULTS,
+    apply: bool = False,
+    older_than_days: Annotated[float, Field(ge=0)] = 14.0,
+    keep_versions: Annotated[int, Field(ge=0)] = 3,
 ) -> dict[str, object]:
     """List data that nothing needs and that is old enough; with `apply` delete it.
 

@@ -1,5 +1,6 @@
 """The flow `nightly`: play the champion anew on the fixed set and on a fresh world, compare, and raise an alarm if it got worse."""
 
+import time
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from datetime import UTC, date, datetime
@@ -14,7 +15,7 @@ from flows.runtime.automations import ENDED, REGRESSED, REGRESSED_STATE, emit
 from flows.runtime.fetching import require_policy
 from flows.runtime.settings import loggable, read_environment
 from flows.stages.artifacts import escape, show_night
-from flows.stages.pipeline import DEFAULTS, Pipeline, open_pipeline
+from flows.stages.pipeline import DEFAULTS, Pipeline, leave_out_late, open_pipeline
 from flows.stages.policy_choice import choose_policy
 from flows.stages.stages import evaluate_policy, prepare_data
 from slmsearch.config import NightlyConfig, RunConfig
@@ -33,8 +34,8 @@ QUESTIONS_PER_PAGE = 2.5
 """Questions played of each fresh page, out of four that the world has: a thousand of the 400 pages by default."""
 PLAYING = ("corpus.", "retrieval.", "searcher.", "sandbox.", "planner.", "policy.", "reward.", "judge.", "evaluate.", "decision.metric")
 """Settings that decide the result of a night."""
-TIMEOUT_S, TRIES, SENT = 10.0, 3, "sent"
-"""Time limit for calls of the webhook."""
+TIMEOUT_S, PAUSES_S, SENT = 10.0, (2.0, 15.0, 0.0), "sent"
+"""Time limit for a call of the webhook, and the pause after each, in seconds: it may be restarting."""
 WEBHOOK = "SLMSEARCH_NIGHTLY__WEBHOOK"
 
 
@@ -47,6 +48,8 @@ def nightly(config: RunConfig = DEFAULTS) -> Any:
     Args:
         config: settings that differ from the defaults, by section; docs/configuration.md explains each.
     """
+    if late := leave_out_late():
+        return late
     with open_pipeline("nightly", config) as run:
         spec, champion = choose_policy(run.config, run.config.evaluate.policy)
         if spec.policy:
@@ -127,17 +130,18 @@ def post_alarm(address: str, payload: Mapping[str, object]) -> str:
     if not address.startswith(("http://", "https://")):
         return "failed: nightly.webhook is no address; it begins with http:// or https://"
     outcome = ""
-    for _ in range(TRIES):
+    for pause_s in PAUSES_S:
         try:
             answer = httpx.post(address, json=dict(payload), timeout=TIMEOUT_S)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             outcome = f"failed: {type(error).__name__}"
-            continue
-        if answer.is_success:
-            return SENT
-        outcome = f"failed: it answered {answer.status_code}"
-        if answer.status_code < 500:  # it will not take the same again
-            break
+        else:
+            if answer.is_success:
+                return SENT
+            outcome = f"failed: it answered {answer.status_code}"
+            if answer.status_code < 500:  # it will not take the same again
+                break
+        time.sleep(pause_s)
     return outcome
 
 

@@ -12,7 +12,7 @@ from flows.runtime.automations import HELD_BACK, HELD_BACK_STATE, emit
 from flows.runtime.device import device
 from flows.stages.artifacts import escape, show_refresh
 from flows.stages.calibrating import calibrate_again
-from flows.stages.pipeline import DEFAULTS, Pipeline, open_pipeline
+from flows.stages.pipeline import DEFAULTS, Pipeline, leave_out_late, open_pipeline
 from flows.stages.policy_choice import SearcherChoice
 from flows.stages.stages import prepare_data
 from slmsearch.config import RunConfig
@@ -43,6 +43,8 @@ def refresh(config: RunConfig = DEFAULTS) -> Any:
         config: settings that differ from the defaults, by section; docs/configuration.md explains each.
     """
     began_s, told = time.time(), "nothing to refresh: "
+    if late := leave_out_late():
+        return late
     if config.corpus.pages is None:
         return _leave(f"{told}corpus.pages names no documents")
     if not isinstance(environment_of(config), SearcherEnvironment):

@@ -14,7 +14,8 @@ from filelock import FileLock, Timeout
 
 from slmsearch.artifacts.directories import find_abandoned, remove, remove_abandoned
 from slmsearch.config import PathsConfig, RetrievalConfig, RunConfig
-from slmsearch.corpus.store import remove_corpus
+from slmsearch.corpus.sources import PARSED
+from slmsearch.corpus.store import SOURCES, remove_corpus
 from slmsearch.errors import IndexUnusableError, ServiceError
 from slmsearch.evaluate.shards import SHARDS
 from slmsearch.judge.cache import FILE as VERDICTS
@@ -47,7 +48,7 @@ class Item:
 
     kind: str
     """Kind of the item: `corpora`, `indexes`, `evals`, `trainings`, `checkpoints`, `shards`, `half-written`, `verdicts`, `results`,
-    `pages`, `gguf`, `traces`, `runs`, `deleted runs`.
+    `parsed`, `pages`, `gguf`, `traces`, `runs`, `deleted runs`.
     """
     key: str
     age_days: float
@@ -88,9 +89,12 @@ def _checkpoints(home: Path, limit: float, now: float) -> Iterator[Item]:
 
 
 def _collections(paths: PathsConfig, limit: float, now: float) -> Iterator[Item]:
-    """Return collections that grow with each run: results of tasks, report pages and figures, verdicts; all can be made again."""
+    """Return collections that grow with each run: results of tasks, parsed folders, pages and figures, verdicts; all can be made again."""
     data_dir, mlruns_dir = Path(paths.data_dir), Path(paths.mlruns_dir)
-    places = (("results", data_dir / "prefect" / "results"), ("pages", mlruns_dir / "reports"), ("pages", mlruns_dir / "plots"))
+    places = (
+        *(("results", data_dir / "prefect" / "results"), ("parsed", paths.corpora / SOURCES / PARSED)),
+        *(("pages", mlruns_dir / "reports"), ("pages", mlruns_dir / "plots")),
+    )
     for kind, path in places:
         if old := list(_older_files(path, limit)):
             age_days = (now - min(map(changed_s, old))) / DAY_S
@@ -139,7 +143,7 @@ class Housekeeping:
         registry = open_run_registry(config.paths, config.tracking)
         items: list[Item] = []
         for kind, parent in homes(config.paths).items():
-            items += _old(FIELDS[kind], parent, limit, now, {"sources", *used[FIELDS[kind]]})
+            items += _old(FIELDS[kind], parent, limit, now, {SOURCES, *used[FIELDS[kind]]})
             items += [_item("half-written", path, changed_s(path), now) for path in find_abandoned(parent)]
         files = Path(config.paths.data_dir) / FILES
         items += [*_old("gguf", files, limit, now), *(_item("half-written", path, changed_s(path), now) for path in find_abandoned(files))]
@@ -209,6 +213,8 @@ def _delete(item: Item, registry: RunRegistry | None, retrieval: RetrievalConfig
         remove_abandoned(item.path.parent)
     elif item.kind == "corpora":
         remove_corpus(item.path.parent, item.path.name)
+    elif item.kind in ("trainings", "checkpoints") and is_held(training := item.path if item.kind == "trainings" else item.path.parent):
+        raise ServiceError(f"a process has begun to train in {training}")
     elif item.kind == "checkpoints":
         shutil.rmtree(item.path)
     else:

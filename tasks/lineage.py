@@ -102,6 +102,8 @@ def named_by(tags: Mapping[str, str]) -> Iterator[Ref]:
             yield Ref(KINDS[name], value)
         elif name.startswith("eval_key"):
             yield Ref("eval", value, name.removeprefix("eval_key").lstrip("_"))
+        elif name == "promotion_eval_key":
+            yield Ref("eval", value, "promotion")
         elif name in ("control_key", "sft_key"):
             yield Ref("training", f"{name.removesuffix('_key')}-{value}")
         elif name == "base_hash":

@@ -1,15 +1,14 @@
 """Owners of runs: which process owns a run, whether it still lives, and whether a server answers at all."""
 
-import functools
 import os
 import socket
 import time
 import urllib.error
 import urllib.request
-from pathlib import Path
 
 import psutil
 
+from slmsearch.artifacts.writers import pid_scope
 from slmsearch.errors import ServiceError
 from slmsearch.foreign import cause_of, without_credentials
 
@@ -27,7 +26,7 @@ START_TOLERANCE_S = 2.0
 
 def owner_tag() -> str:
     """Return a tag by which another process can find out later whether this one lives: host, id, start, machine."""
-    return f"{socket.gethostname()} {os.getpid()} {started_s(psutil.Process()):.0f} {_machine()}".strip()
+    return f"{socket.gethostname()} {os.getpid()} {started_s(psutil.Process()):.0f} {pid_scope()}".strip()
 
 
 def started_s(process: psutil.Process) -> float:
@@ -38,16 +37,6 @@ def started_s(process: psutil.Process) -> float:
     return float(process.create_time() - (psutil.boot_time() if psutil.LINUX else 0.0))
 
 
-@functools.cache
-def _machine() -> str:
-    """Return the scope of process ids: this boot of the kernel and the process namespace; empty without `/proc`."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-        return f"{boot}/{Path('/proc/self/ns/pid').readlink().name.strip('pid:[]')}"
-    except OSError:
-        return ""
-
-
 def is_orphan(owner: str) -> bool:
     """Return whether the process named by `owner_tag` has ended; processes of other hosts count as alive.
 
@@ -56,7 +45,7 @@ def is_orphan(owner: str) -> bool:
     host, pid, started, machine = _parts(owner)
     if host != socket.gethostname() or not pid.isdecimal():
         return False
-    if machine and _machine() and machine != _machine():
+    if machine and pid_scope() and machine != pid_scope():
         return True
     try:
         process = psutil.Process(int(pid))
@@ -69,7 +58,7 @@ def is_orphan(owner: str) -> bool:
 def is_neighbour(owner: str) -> bool:
     """Return whether an owner's process id is in this process' scope, so that a missing process is one that has ended."""
     host, pid, _, machine = _parts(owner)
-    return host == socket.gethostname() and pid.isdecimal() and machine == _machine()
+    return host == socket.gethostname() and pid.isdecimal() and machine == pid_scope()
 
 
 def describe_owner(owner: str) -> str:

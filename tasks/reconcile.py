@@ -21,7 +21,7 @@ from prefect.client.schemas.filters import (
     TaskRunFilterState,
     TaskRunFilterStateType,
 )
-from prefect.client.schemas.objects import FlowRun, State, StateType
+from prefect.client.schemas.objects import FlowRun, State, StateType, TaskRun
 from prefect.client.schemas.responses import SetStateStatus
 from prefect.events.filters import EventAnyResourceFilter, EventFilter, EventNameFilter
 from prefect.events.schemas.events import Event
@@ -50,6 +50,8 @@ UNBEGUN_HERE_S = 60.0
 """The same time if the worker is on this machine without a process for it; a retried flow run first names the last one's process."""
 UNKNOWN_S = 86_400.0
 """Time after which an MLflow run of another machine counts as dead if Prefect does not know its flow run."""
+LATE_EVENTS_S = 600.0
+"""Time after which no event of a flow run that has ended is on its way any more."""
 PAGE = 200
 
 
@@ -175,12 +177,16 @@ def _what_next(flow_run_id: str, home: Path, running: list[RunRecord]) -> str:
 
 
 def _end_task_runs(client: "SyncPrefectClient") -> Iterator[Fixed]:
-    """End tasks of killed flow runs; tasks of others are reported by events that may still be on their way."""
+    """End tasks of killed flow runs; those of others are reported by events that may still be on their way for `LATE_EVENTS_S`."""
     live = TaskRunFilter(state=TaskRunFilterState(type=TaskRunFilterStateType(any_=list(LIVE))))
-    killed = _in_state(StateType.CRASHED, StateType.CANCELLED)
-    for task_run in client.read_task_runs(task_run_filter=live, flow_run_filter=killed, limit=PAGE):
+    found, killed = list[TaskRun](), _in_state(StateType.CRASHED, StateType.CANCELLED)
+    while page := client.read_task_runs(task_run_filter=live, flow_run_filter=killed, limit=PAGE, offset=len(found)):
+        found += page
+    for task_run in found:
         assert task_run.flow_run_id is not None
-        if not is_orphan(str(client.read_flow_run(task_run.flow_run_id).labels.get(OWNER, ""))):
+        run = client.read_flow_run(task_run.flow_run_id)
+        ended_s = (now("UTC") - run.state.timestamp).total_seconds() if run.state else 0.0
+        if not is_orphan(str(run.labels.get(OWNER, ""))) and ended_s < LATE_EVENTS_S:
             continue
         client.set_task_run_state(task_run.id, Crashed(message="its flow run was killed"), force=True)
         yield Fixed("task run", task_run.name, "Crashed", "its flow run was killed")

@@ -76,11 +76,12 @@ def in_use(config: RunConfig, kept_versions: int = KEPT_VERSIONS, used_since: fl
         _keep(used, (Ref("corpus", digest), Ref("index", key)), f"{name} answers from it")
     _keep_live(used, config.paths, runs)
     if used_since is not None:
-        _keep_runs(used, (run for run in runs if run.started_s >= used_since), "a run touched it lately")
+        _keep_runs(used, (run for run in runs if (run.ended_s or run.started_s) >= used_since), "a run touched it lately")
     held = (path.name for path in children(config.paths.training) if is_held(path))
     _keep(used, (Ref("training", name) for name in held), "a process trains in it")
-    named = (config.policy.model, config.policy.adapter, config.learn.adapter, *config.evaluate.baselines)
-    _keep(used, (_training_of(config.paths, name) for name in named), "the configuration names it")
+    evaluate, learn = config.evaluate, config.learn
+    named = (config.policy.model, config.policy.adapter, learn.adapter, learn.writer, learn.reader, evaluate.policy, *evaluate.baselines)
+    _keep(used, (training_of(config.paths, name) for name in named), "the configuration names it")
     _close(used, config.paths, read_stored(config.paths))
     return used
 
@@ -113,7 +114,7 @@ def _keep_live(used: InUse, paths: PathsConfig, runs: list[RunRecord]) -> None:
         _keep(used, written, "written since a live run began")
 
 
-def _training_of(paths: PathsConfig, name: str | None) -> Ref:
+def training_of(paths: PathsConfig, name: str | None) -> Ref:
     """Return the training of a model's path; one without a key if the path is in none."""
     home, path = paths.training, Path(name or "")
     return Ref("training", path.relative_to(home).parts[0] if path.is_relative_to(home) and path != home else "")
@@ -129,7 +130,7 @@ def _close(used: InUse, paths: PathsConfig, graph: Graph) -> None:
         for ref in refs:
             if ref.kind == "config" and ref.name in graph.nodes:
                 settings = dict(graph.nodes[ref.name].facts)
-        starts = [_training_of(paths, settings.get(name)) for name in ("policy.model", "policy.adapter")]
+        starts = [training_of(paths, settings.get(name)) for name in ("policy.model", "policy.adapter")]
         waiting += [start.key for start in starts if start.key and start.key not in used["trainings"]]
         _keep(used, (*refs, *starts), f"training {key} was made from it")
     for key in list(used["evals"]):

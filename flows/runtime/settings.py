@@ -126,7 +126,17 @@ def load_config(
     for name in filter(None, (config.evaluate.policy, *config.evaluate.baselines)):
         if name != without_credentials(name):  # names of policies are recorded
             raise ConfigError(f"policy {name!r} may hold no user name or password; give the key as policy.api_key with policy.base_url")
-    return resolve_paths(config, base)
+    return resolve_paths(name_model(config), base)
+
+
+def name_model(config: RunConfig) -> RunConfig:
+    """Return the settings with the name to register models under: the configured one, or that of the environment for the default."""
+    default = RunConfig()
+    if config.environment == default.environment or config.tracking.registered_model != default.tracking.registered_model:
+        return config
+    from slmsearch.environments.registry import environment_of
+
+    return config.changed({"tracking.registered_model": f"slmsearch-{environment_of(config).name}"})
 
 
 def _from_here(overrides: Sequence[str], environment: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:

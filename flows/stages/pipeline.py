@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime, timedelta
 
 from prefect.client.orchestration import get_client
 from prefect.logging import get_run_logger
@@ -16,11 +17,11 @@ from prefect.runtime import flow_run
 
 from flows.runtime.api import find_pages, find_up
 from flows.runtime.links import mlflow_run_url
-from flows.runtime.settings import loggable, recordable
+from flows.runtime.settings import loggable, name_model, recordable
 from flows.runtime.worker_secrets import settle
 from flows.stages.artifacts import show_lineage, show_mlflow_run
 from flows.stages.preflight import preflight
-from slmsearch.config import RunConfig, TrackingConfig
+from slmsearch.config import RunConfig
 from slmsearch.corpus.store import read_manifest
 from slmsearch.environments.registry import environment_of
 from slmsearch.keys import content_key
@@ -31,6 +32,7 @@ from tasks.progress import Progress
 from tasks.reconcile import label_flow_run
 from tasks.tracking import FLOW_RUN, FLOW_RUN_NAME, Tracker, describe_stop, open_tracker
 
+DAY = timedelta(days=1)
 DEFAULTS = RunConfig()
 """Parameters of a flow run without any."""
 
@@ -109,8 +111,7 @@ def open_pipeline(name: str, config: RunConfig, trains: bool = False) -> Iterato
     Raises:
         ConfigError, ModelError, ServiceError: the run lacks something it needs.
     """
-    model = name_model(config.tracking.registered_model, environment_of(config).name)
-    config = settle(config.changed({"tracking.registered_model": model}), () if name == "nightly" else ("nightly.",))
+    config = settle(name_model(config), () if name == "nightly" else ("nightly.",))
     own_flow_run()
     preflight(config, trains)
     data = environment_of(config).data(config)
@@ -139,9 +140,17 @@ def open_pipeline(name: str, config: RunConfig, trains: bool = False) -> Iterato
             pipeline.finish()
 
 
-def name_model(configured: str, environment: str) -> str:
-    """Return the name to register models under: the configured one, or that of the environment if it has its default."""
-    return configured if configured != TrackingConfig().registered_model else f"slmsearch-{environment}"
+def leave_out_late() -> dict[str, object] | None:
+    """Return the result of a daily flow run that begins a day late, and so has a later one after it; None if it begins in time.
+
+    After days off, a worker takes all the runs that Prefect had scheduled ahead.
+    """
+    scheduled = flow_run.scheduled_start_time if flow_run.id else None
+    if scheduled is None or datetime.now(UTC) - scheduled < DAY:
+        return None
+    message = f"left out: it was to begin on {scheduled:%d %B at %H:%M} UTC, and a later one is due"
+    get_run_logger().warning("%s", message)
+    return {"message": message, "state": "left out"}
 
 
 def own_flow_run() -> None:

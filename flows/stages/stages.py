@@ -27,8 +27,9 @@ from tasks.environment import code_digest
 from tasks.evaluate import Compared, Evaluated, compare_task, evaluate_task, questions_of, trust_task
 from tasks.promotion import register_task
 from tasks.record import findings_table, record_evaluation_task, record_report
+from tasks.retention import training_of
 from tasks.runs import TRUST_FILE
-from tasks.tracking import record_questions
+from tasks.tracking import PREFIX, record_questions
 from tasks.train import Control, Trained, lay_out_task, train_control_task, train_start_task, train_task
 
 NOT_IN_NAMES = re.compile(r"[^\w.:-]+")
@@ -121,6 +122,8 @@ def evaluate_once(run: Pipeline, data: Data, spec: PolicySpec, stage: str) -> Ev
     key = eval_key(questions, data.index_key, spec, config, data.digest)
     computes_here = spec.policy is not None and not spec.policy.base_url
     with run.stage(stage, key) as run_id, ExitStack() as held:
+        if spec.policy is not None and (trained := training_of(config.paths, spec.policy.adapter or spec.policy.model).key):
+            run.tracker.set_tags(run_id, {f"{PREFIX}train_key": trained})  # housekeeping keeps it meanwhile
         plain = config.evaluate.views == ("whole",) and config.evaluate.samples == 1
         if computes_here and plain and config.evaluate.shards > 1 and not has_evaluation(config.paths.evals, key):
             play_in_shards(run, key, spec, data)  # what follows finds it stored

@@ -1,7 +1,7 @@
 """Directories that appear whole or not at all.
 
-A writer fills `.tmp-<name>-<pid>` beside the target and renames it when it is complete. A killed writer leaves only such a directory, which
-the next writer removes.
+A writer fills `.tmp-<name>-<pid>@<scope>` beside the target and renames it when it is complete. A killed writer leaves only such a
+directory, which the next writer removes.
 """
 
 import glob
@@ -12,9 +12,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-import psutil
-
 from slmsearch.artifacts.files import STAGING_PREFIX, file_hash, read_json, replace_text, sync_directory
+from slmsearch.artifacts.writers import is_abandoned, writer_mark
 from slmsearch.errors import ConfigError
 from slmsearch.keys import content_key
 
@@ -27,7 +26,7 @@ def staging_directory(parent: Path, name: str) -> Iterator[Path]:
     """Create a temporary directory in `parent` to fill and to `publish` under a name; on exit, remove it if it still exists."""
     parent.mkdir(parents=True, exist_ok=True)
     remove_abandoned(parent)
-    with _emptied(parent / f"{STAGING_PREFIX}{name}-{os.getpid()}") as staging:
+    with _emptied(parent / f"{STAGING_PREFIX}{name}-{writer_mark()}") as staging:
         yield staging
 
 
@@ -39,7 +38,7 @@ def replaced_directory(out: Path, sealed: bool = False) -> Iterator[Path]:
     """
     out.parent.mkdir(parents=True, exist_ok=True)
     remove_abandoned(out.parent, out.name)
-    with _emptied(out.with_name(f"{STAGING_PREFIX}{out.name}-{os.getpid()}")) as staging:
+    with _emptied(out.with_name(f"{STAGING_PREFIX}{out.name}-{writer_mark()}")) as staging:
         yield staging
         if sealed:
             seal(staging)
@@ -158,14 +157,13 @@ def remove(target: Path, ignore_errors: bool = True) -> None:
 
 
 def _put_aside(target: Path) -> Path:
-    return target.replace(target.with_name(f"{STAGING_PREFIX}{target.name}-broken-{os.getpid()}"))
+    return target.replace(target.with_name(f"{STAGING_PREFIX}{target.name}-broken-{writer_mark()}"))
 
 
 def find_abandoned(directory: Path, name: str = "") -> list[Path]:
     """Find temporary directories and files whose writer has exited: all of them, or those of one artifact."""
     pattern = f"{STAGING_PREFIX}{glob.escape(name)}-*" if name else f"{STAGING_PREFIX}*-*"
-    found = ((path, path.name.rpartition("-")[2]) for path in sorted(directory.glob(pattern)))
-    return [path for path, pid in found if pid.isdecimal() and not _lives(int(pid))]
+    return [path for path in sorted(directory.glob(pattern)) if is_abandoned(path)]
 
 
 def remove_abandoned(directory: Path, name: str = "") -> list[str]:
@@ -177,10 +175,3 @@ def remove_abandoned(directory: Path, name: str = "") -> list[str]:
         else:
             staging.unlink(missing_ok=True)
     return [staging.name for staging in found]
-
-
-def _lives(pid: int) -> bool:
-    try:
-        return bool(psutil.pid_exists(pid))
-    except OverflowError:
-        return True

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from slmsearch.artifacts.writers import writer_mark
+
 STAGING_PREFIX = ".tmp-"
 
 
@@ -53,7 +55,7 @@ def read_json(path: Path) -> dict[str, Any]:
 @contextmanager
 def replace_file(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
     """Open a binary file for writing that replaces `path` atomically at the end; the umask applies to `mode`."""
-    staging = path.with_name(f"{STAGING_PREFIX}{path.name}-{os.getpid()}")
+    staging = path.with_name(f"{STAGING_PREFIX}{path.name}-{writer_mark()}")
     try:
         with open(staging, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
             yield file

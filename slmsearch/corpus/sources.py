@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from slmsearch.corpus.documents.folder import Reading
 
 logger = logging.getLogger(__name__)
+PARSED = "parsed"
+"""Folder of the parsed files of folders, beside what is remembered of sources."""
 PARSERS = (
     "beautifulsoup4",
     "charset-normalizer",
@@ -99,7 +101,7 @@ def load_pages(config: CorpusConfig, memory: Path | None = None, progress: Calla
         return Reading(generate_world(config.world).pages, [], [])
     folder = Path(config.pages)
     if not is_elsewhere(config.pages) and folder.is_dir() and not is_beir(folder):
-        kept = memory and memory / f"documents-{content_key(folder=str(folder.absolute()))}.lines"
+        kept = memory and memory / PARSED / f"{content_key(folder=str(folder.absolute()))}.lines"
         code = file_key(*sorted((Path(__file__).parent / "documents").glob("*.py")))
         found = read_folder(folder, kept, content_key(code=code, parsers=[version(name) for name in PARSERS]), progress)
     else:

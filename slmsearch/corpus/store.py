@@ -2,7 +2,7 @@
 
 - `<digest>/pages.jsonl` and `<digest>/questions.jsonl`: one row each, questions with their split;
 - `<digest>/manifest.json`: written last; a corpus without it does not exist;
-- `sources/documents-<key>.lines`: cache of a folder's parsed files;
+- `sources/parsed/<key>.lines`: cache of a folder's parsed files;
 - `sources/<key>.json`: digest of the corpus from a configured source, so that it is not generated or read again, and the files that were
   left out.
 """

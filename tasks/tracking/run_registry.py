@@ -250,7 +250,7 @@ class RunRegistry:
 
     @as_service
     def traces(self, before_s: float) -> list[tuple[str, str, str, float]]:
-        """Return traces older than a time that no person has judged.
+        """Return this project's traces older than a time that no person has judged; a server may hold those of others.
 
         Each is the experiment, the trace, the key of the evaluation or training it is a sample of, and the time in seconds.
         """
@@ -264,6 +264,7 @@ class RunRegistry:
             )
             for experiment in self._experiments()
             for info in self.find_traces(experiment, older)
+            if info.tags.get("source") == "service" or not info.tags.keys().isdisjoint(TRACED_KEYS)
             if not any(one.source.source_type == "HUMAN" for one in info.assessments)
         ]
 

@@ -11,10 +11,14 @@ from typing import Any
 
 import pytest
 from filelock import FileLock
+from prefect.exceptions import ParameterTypeError
 
 from flows.cli.main import cli
 from slmsearch.artifacts.files import STAGING_PREFIX
 from slmsearch.config import RetrievalConfig, RunConfig
+from slmsearch.corpus.documents.memory import ParsedDocuments
+from slmsearch.corpus.sources import PARSED
+from slmsearch.corpus.store import SOURCES
 from slmsearch.errors import ServiceError
 from slmsearch.evaluate.shards import shards_dir
 from slmsearch.judge.cache import FILE as VERDICTS
@@ -22,7 +26,7 @@ from slmsearch.judge.cache import StoredVerdict, VerdictCache
 from slmsearch.retrieval.vectors import PARTIAL_PREFIX
 from slmsearch.retrieval.versions import current_key, is_complete
 from slmsearch.training.export_gguf import FILES
-from slmsearch.training.files import SCRATCH, scratch_of
+from slmsearch.training.files import CHECKPOINTS, LOCK, SCRATCH, scratch_of
 from tasks import housekeeping
 from tasks.housekeeping import DeletionPlan, Housekeeping, Item, Rules
 from tasks.lineage import read_tracked, trace
@@ -237,10 +241,46 @@ def test_what_people_said_of_answers_stays(history: tuple[RunConfig, list[dict[s
     tracker = open_tracker(config.paths, config.tracking)
     for name, by in (("judged", "HUMAN"), ("measured", "CODE")):
         said = Assessment("correct", False, "somebody", by)  # type: ignore[arg-type]
-        tracker.record_trace(Span("episode", "AGENT", {}, {}, 0.0, 1.0, assessments=(said,)), {"question_id": name})
+        tracker.record_trace(Span("episode", "AGENT", {}, {}, 0.0, 1.0, assessments=(said,)), {"question_id": name, "source": "service"})
+    other = tracker.client.create_experiment("another team's chatbot")
+    chat = tracker.client.start_trace("chat", experiment_id=other)
+    tracker.client.end_trace(chat.trace_id)
     assert tracker.assess("judged", []) and tracker.assess("measured", [])
     Housekeeping(config, RULES, LATER).carry_out()
     assert tracker.assess("judged", []) and not tracker.assess("measured", [])
+    assert len(tracker.client.search_traces(locations=[other])) == 1
+
+
+def test_a_training_that_goes_on_between_plan_and_deletion_stays(history: tuple[RunConfig, list[dict[str, Any]]]) -> None:
+    config, (_, _, other, _) = history
+    place = config.paths.training / other["lineage"]["train_key"]
+    (place / CHECKPOINTS / "checkpoint-2").mkdir(parents=True)
+    (place / LOCK).write_text(str(os.getpid()))
+    for item in (Item("trainings", place.name, 30, path=place), Item("checkpoints", place.name, 30, path=place / CHECKPOINTS)):
+        with pytest.raises(ServiceError, match="a process has begun to train"):
+            housekeeping._delete(item, None, config.retrieval)
+    assert (place / CHECKPOINTS / "checkpoint-2").is_dir()
+
+
+def test_parsed_folders_go_when_nobody_has_read_them_for_long(history: tuple[RunConfig, list[dict[str, Any]]]) -> None:
+    config, _ = history
+    kept, gone = (config.paths.corpora / SOURCES / PARSED / f"{name}.lines" for name in ("read", "old"))
+    for path in (kept, gone):
+        with ParsedDocuments(path, "parsers"):
+            pass
+        os.utime(path, (1e9, 1e9))
+    with ParsedDocuments(kept, "parsers"):
+        pass
+    Housekeeping(config, RULES).carry_out()
+    assert kept.is_file() and not gone.exists()
+
+
+@pytest.mark.parametrize("wrong", [{"older_than_days": -1.0}, {"keep_versions": -5}])
+def test_a_deployment_takes_no_ages_below_zero(wrong: dict[str, float]) -> None:
+    from flows.housekeeping import housekeeping as flow
+
+    with pytest.raises(ParameterTypeError):
+        flow.validate_parameters({"config": {}, **wrong})
 
 
 def test_without_knowing_what_aliases_need_nothing_goes(history: tuple[RunConfig, list[dict[str, Any]]]) -> None:

@@ -3,7 +3,7 @@
 import json
 import threading
 from collections.abc import Iterator
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,6 +18,7 @@ from flows import nightly as module
 from flows.cli.main import cli
 from flows.nightly import nightly, post_alarm
 from flows.runtime.automations import ENDED, REGRESSED
+from flows.stages import pipeline
 from flows.train import train_and_eval
 from slmsearch.config import RunConfig
 from slmsearch.episodes.scripted import ScriptedSampler
@@ -68,6 +69,11 @@ def server() -> Iterator[Webhook]:
         yield made
         made.shutdown()
         thread.join()
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module.time, "sleep", lambda _: None)
 
 
 @pytest.fixture
@@ -205,6 +211,29 @@ def test_an_alarm_that_cannot_be_delivered_is_said_without_its_address(
     hook.status = status
     told = post_alarm(address or hook.url, {"text": "x"})
     assert (told, len(hook.taken)) == (outcome, calls)
+
+
+def test_a_webhook_that_restarts_hears_of_the_night(hook: Webhook, monkeypatch: pytest.MonkeyPatch) -> None:
+    paused: list[float] = []
+
+    def restart(pause_s: float) -> None:
+        paused.append(pause_s)
+        hook.status = 200
+
+    hook.status = 503
+    monkeypatch.setattr(module.time, "sleep", restart)
+    assert post_alarm(hook.url, {"text": "x"}) == "sent" and paused == [2.0]
+
+
+def test_a_night_that_begins_a_day_late_is_left_to_the_next_one(config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    for hours, late in ((25, True), (23, False)):
+        begins = datetime.now(UTC) - timedelta(hours=hours)
+        monkeypatch.setattr(pipeline, "flow_run", SimpleNamespace(id="x", scheduled_start_time=begins))
+        monkeypatch.setattr(pipeline, "get_run_logger", lambda: SimpleNamespace(warning=lambda *parts: said.append(parts[-1])))
+        left = pipeline.leave_out_late()
+        assert (left is not None) is late and (left is None or left["state"] == "left out")
+    assert len(said) == 1 and said[0].startswith("left out: it was to begin on")
 
 
 def test_a_webhook_that_is_down_does_not_end_the_night(

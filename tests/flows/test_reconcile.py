@@ -14,19 +14,20 @@ from uuid import uuid4
 
 import psutil
 import pytest
-from prefect import flow
+from prefect import flow, task
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.objects import FlowRun, State
 from prefect.events.filters import EventFilter, EventIDFilter
 from prefect.events.schemas.events import Event
 from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
-from prefect.states import Cancelling, Completed, Failed, Paused, Pending, Running
+from prefect.states import Cancelling, Completed, Crashed, Failed, Paused, Pending, Running
 from prefect.types._datetime import now
 
 from flows.ops.doctor.checks import check_automations
 from flows.ops.doctor.collect import _watch
 from flows.runtime.automations import HEARTBEATS, watch_heartbeats
 from flows.runtime.pool import POOL
+from slmsearch.artifacts.writers import pid_scope
 from slmsearch.config import RunConfig
 from slmsearch.training.files import CHECKPOINTS, seal_checkpoint
 from tasks import owners
@@ -37,12 +38,17 @@ from tasks.tracking import ENDED, FLOW_RUN, OWNER, Tracker, open_run_registry, o
 from tests.flows.doctor.test_checks import SOUND, with_api
 
 pytestmark = pytest.mark.usefixtures("prefect_harness")
-GONE = f"{socket.gethostname()} {2**22 - 3} 12345 {owners._machine()}".strip()
+GONE = f"{socket.gethostname()} {2**22 - 3} 12345 {pid_scope()}".strip()
 ELSEWHERE = "another-host 1 12345 boot/1"
 
 
 @flow
 def some_flow() -> None:
+    """Never run."""
+
+
+@task
+def some_task() -> None:
     """Never run."""
 
 
@@ -132,6 +138,24 @@ def test_elsewhere_silence_decides(config: RunConfig, client: SyncPrefectClient,
     reconcile(config, client)
     assert "process 1 on another-host has sent no heartbeat for" in str(state_of(client, run).message)
     assert "it had not begun after" in str(state_of(client, waiting).message)
+
+
+def test_tasks_of_a_flow_run_that_was_killed_elsewhere_end_when_no_event_is_on_its_way(
+    config: RunConfig, client: SyncPrefectClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tasks.reconcile.PAGE", 2)
+    run = make_run(client, Running(), ELSEWHERE)
+    tasks = [client.create_task_run(some_task, run.id, str(number), state=Running()) for number in range(5)]
+    client.set_flow_run_state(run.id, Crashed(message="its container was killed"), force=True)
+
+    def states() -> set[str]:
+        return {str(client.read_task_run(one.id).state_name) for one in tasks}
+
+    reconcile(config, client)
+    assert states() == {"Running"}
+    monkeypatch.setattr("tasks.reconcile.LATE_EVENTS_S", 0)
+    reconcile(config, client)
+    assert states() == {"Crashed"}
 
 
 def take(client: SyncPrefectClient, run: FlowRun, pid: int, worker: str = "w-1", kind: str = "process") -> None:

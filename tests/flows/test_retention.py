@@ -11,8 +11,10 @@ import pytest
 from slmsearch.config import RunConfig
 from slmsearch.retrieval.versions import current_key
 from slmsearch.training.files import LOCK
-from tasks.retention import InUse, in_use
-from tasks.tracking import CHAMPION, open_tracker
+from tasks.retention import InUse, in_use, training_of
+from tasks.tracking import CHAMPION, PREFIX, open_tracker
+from tasks.tracking.champions import PROMOTION_EVAL
+from tasks.tracking.service import KEY
 from tests.flows.fakes import write_corpus
 from tests.flows.plain import small_run, without_prefect
 
@@ -111,6 +113,35 @@ def test_a_training_that_a_process_holds_is_in_use_with_what_it_is_made_from(his
         assert lineage["train_key"] in used["trainings"] and lineage["index_key"] in used["indexes"]
     finally:
         lock.unlink()
+
+
+def test_a_run_that_ended_lately_keeps_what_it_touched_however_long_ago_it_began(
+    history: tuple[RunConfig, list[dict[str, Any]]],
+) -> None:
+    config, runs = history
+    key, client = runs[1]["lineage"]["train_key"], open_tracker(config.paths, config.tracking).client
+    found = client.search_runs([client.get_experiment_by_name(config.tracking.experiment).experiment_id], f"tags.`{KEY}` = '{key}'")
+    began = client.create_run(found[0].info.experiment_id, start_time=1, tags={**found[0].data.tags, KEY: key}).info.run_id
+    client.set_terminated(began, "KILLED", end_time=10**15)
+    assert key in in_use(config, kept_versions=1, used_since=10**11)["trainings"]
+    client.delete_run(began)
+    assert key not in in_use(config, kept_versions=1, used_since=10**11)["trainings"]
+
+
+def test_what_is_evaluated_and_what_a_champion_was_promoted_by_stay(history: tuple[RunConfig, list[dict[str, Any]]]) -> None:
+    config, runs = history
+    tracker, key = open_tracker(config.paths, config.tracking), runs[1]["lineage"]["train_key"]
+    adapter = str(config.paths.training / key / "adapter")
+    for name in ("evaluate.policy", "learn.writer", "learn.reader"):
+        assert key in in_use(config.changed({name: adapter}), kept_versions=1)["trainings"]
+    assert training_of(config.paths, adapter).key == key
+    playing = tracker.start_run("evaluate-policy", "e" * 20, tags={f"{PREFIX}train_key": key})
+    assert key in in_use(config, kept_versions=1)["trainings"], "while it is played"
+    tracker.end_run(playing, "FINISHED")
+    assert key not in in_use(config, kept_versions=1)["trainings"]
+    tracker.client.set_model_version_tag(config.tracking.registered_model, "1", PROMOTION_EVAL, "f" * 20)
+    assert "f" * 20 in in_use(config, kept_versions=1)["evals"]
+    tracker.client.delete_model_version_tag(config.tracking.registered_model, "1", PROMOTION_EVAL)
 
 
 def test_a_start_that_a_training_in_use_was_made_from_is_in_use(history: tuple[RunConfig, list[dict[str, Any]]]) -> None:

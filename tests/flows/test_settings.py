@@ -233,3 +233,10 @@ def test_what_a_preset_sets_is_recorded_where_the_default_is_back() -> None:
     found: Any = recordable(RunConfig(), only_changed=True, beneath="learn")
     assert (found["corpus"]["sections"], found["decision"]["min_questions"], found["learn"]["adapter"]) == ("headings", 200, None)
     assert recordable(RunConfig(), only_changed=True) == {}
+
+
+def test_every_command_names_the_model_of_its_environment() -> None:
+    assert load_config(environment={}).tracking.registered_model == "slmsearch-searcher"
+    assert load_config(overrides=["--environment=planner"], environment={}).tracking.registered_model == "slmsearch-planner"
+    own = ["--environment=planner", "--tracking.registered_model=mine"]
+    assert load_config(overrides=own, environment={}).tracking.registered_model == "mine"

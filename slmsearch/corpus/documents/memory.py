@@ -34,6 +34,7 @@ class ParsedDocuments:
             if not self._find_rows(path):
                 with replace_file(path) as file:
                     file.write(self._first)
+            path.touch()  # housekeeping goes by the last use
             self._file = path.open("a+b", buffering=0)
             if self._file.tell() and self._byte_before_end() != b"\n":
                 self._file.write(b"\n")

@@ -10,6 +10,7 @@ import pytest
 
 from slmsearch.artifacts.directories import publish, remove_abandoned, staging_directory
 from slmsearch.artifacts.files import replace_text
+from slmsearch.artifacts.writers import writer_mark
 
 
 def is_complete(directory: Path) -> bool:
@@ -49,10 +50,12 @@ def test_only_what_dead_writers_left_is_removed(tmp_path: Path):
     dead.wait()
     (tmp_path / f".tmp-a-{dead.pid}").mkdir()
     (tmp_path / f".tmp-CURRENT-{dead.pid}").write_text("x")
-    kept = {f".tmp-a-{os.getpid()}", ".tmp-a-b", "other"}
-    for name in kept:
+    long_ago = f".tmp-b-{dead.pid}@00000000"
+    kept = {f".tmp-a-{writer_mark()}", f".tmp-a-{dead.pid}@00000000", ".tmp-a-b", "other"}  # a container's process ids are its own
+    for name in {long_ago, *kept}:
         (tmp_path / name).mkdir()
-    assert remove_abandoned(tmp_path) == sorted([f".tmp-a-{dead.pid}", f".tmp-CURRENT-{dead.pid}"])
+    os.utime(tmp_path / long_ago, (1e9, 1e9))
+    assert remove_abandoned(tmp_path) == sorted([f".tmp-a-{dead.pid}", f".tmp-CURRENT-{dead.pid}", long_ago])
     assert set(os.listdir(tmp_path)) == kept
 
 

@@ -233,7 +233,7 @@ def test_only_what_changed_is_parsed_again(tmp_path: Path, monkeypatch: pytest.M
     second = build_corpus(config, tmp_path / "corpora")
     assert parsed == ["a.html", "b.html", "c.html", "b.html"]
     (folder / "b.html").write_text("<h1>Page b</h1>text")
-    (memory,) = (tmp_path / "corpora" / "sources").glob("documents-*.lines")
+    (memory,) = (tmp_path / "corpora" / "sources" / "parsed").glob("*.lines")
     assert len(memory.read_text().splitlines()) == 3, "only what is there is kept, under the key of the parsers"
     memory.write_text(memory.read_text()[:-20])
     third = build_corpus(config, tmp_path / "corpora")
