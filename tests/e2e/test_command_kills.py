@@ -12,20 +12,20 @@ import pytest
 from tests.e2e.commands import EVALUATE, Home, Moment
 from tests.stores import put_empty_stores
 
-STORED = Moment("the evaluation is stored", "os.rename", r"evals/\.tmp-\w+-\d+$")
+STORED = Moment("the evaluation is stored", "os.rename", r"evals/\.tmp-\w+-\d+@\w+$")
 EVALUATIONS = (
     Moment("MLflow's tables are made", "os.rename", r"\.tmp-mlflow\.db"),
-    Moment("the corpus is published", "os.rename", r"corpora/\.tmp-\w+-\d+$"),
-    Moment("the index is published", "os.rename", r"index/\.tmp-\w+-\d+$"),
+    Moment("the corpus is published", "os.rename", r"corpora/\.tmp-\w+-\d+@\w+$"),
+    Moment("the index is published", "os.rename", r"index/\.tmp-\w+-\d+@\w+$"),
     Moment("episodes are written", "open", r"evals/\.tmp-.*/episodes\.jsonl$"),
     STORED,
     Moment("the table is recorded", "os.rename", r"artifacts/eval/\w+\.json$"),
     Moment("the table is recorded, the evaluation not yet", "os.rename", r"artifacts/evaluation\.json$"),
     Moment("all is recorded but the lineage", "os.rename", r"artifacts/lineage\.json$"),
 )
-PLACED = Moment("the page takes its place", "os.rename", r"reports/\.tmp-.*html-\d+$")
+PLACED = Moment("the page takes its place", "os.rename", r"reports/\.tmp-.*html-\d+@\w+$")
 KEPT = Moment("the page is kept in MLflow", "os.rename", r"artifacts/report/report\.html$")
-PAGES = (Moment("the page is written", "open", r"reports/\.tmp-.*html-\d+$"), PLACED, KEPT)
+PAGES = (Moment("the page is written", "open", r"reports/\.tmp-.*html-\d+@\w+$"), PLACED, KEPT)
 IDS = dict.fromkeys(("mlflow_run_id", "flow_run_id", "seconds"))
 
 
