@@ -6,6 +6,7 @@ No model is loaded; files are only read.
 import functools
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from slmsearch.artifacts.directories import SEAL
@@ -93,20 +94,21 @@ def _find_commit(model: str) -> str | None:
     from huggingface_hub.errors import HFValidationError
 
     try:
-        cached = huggingface_hub.try_to_load_from_cache(model, "config.json")
+        names = ("config.json", "adapter_config.json")
+        cached = next((path for name in names if isinstance(path := huggingface_hub.try_to_load_from_cache(model, name), str)), None)
     except HFValidationError:  # a missing path, not a Hub id: loading it will raise the error
         return None
-    path = cached if isinstance(cached, str) else _fetch_settings(model)
+    path = cached or _fetch_settings(model)
     return Path(path).parent.name if path else None
 
 
 @functools.lru_cache(maxsize=256)
 def _fetch_settings(model: str) -> str | None:
-    """Fetch a model's configuration from the Hub into the local cache; None on failure, which loading the model will explain."""
+    """Fetch the configuration of a model or an adapter from the Hub; None on failure, which loading it will explain."""
     import huggingface_hub
     from huggingface_hub.errors import EntryNotFoundError
 
-    try:
-        return str(huggingface_hub.hf_hub_download(model, "config.json"))
-    except (OSError, ValueError, EntryNotFoundError):
-        return None
+    for name in ("config.json", "adapter_config.json"):
+        with suppress(OSError, ValueError, EntryNotFoundError):
+            return str(huggingface_hub.hf_hub_download(model, name))
+    return None

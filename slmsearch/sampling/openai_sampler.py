@@ -102,6 +102,11 @@ class OpenAISampler:
         """See `Sampler.close`."""
         self._messages = []
 
+    def _seed(self, row: int) -> int:
+        """Return a seed for a row and its turn: with one seed, equal histories would continue alike."""
+        drawn = 1_000_003 * (self._sampling.first_row + row) + len(self._messages[row]) if self._sampling.temperature else 0
+        return (self._sampling.seed + drawn) % (1 << 31)
+
     def _write(self, row: int, room: int) -> SampledTurn:
         from slmsearch.http_client import complete
 
@@ -114,7 +119,7 @@ class OpenAISampler:
             messages=self._messages[row],
             temperature=self._sampling.temperature,
             **WHOLE,
-            seed=self._sampling.seed,
+            seed=self._seed(row),
             max_tokens=limit,
             extra_headers=self._headers[row],
             extra_body={**self._extra, **(self._known or {})},

@@ -23,7 +23,7 @@ from slmsearch.training.files import prune_checkpoints, seal_checkpoint
 from slmsearch.training.monitor import ALONE, SCORINGS, CollapseMonitor, Scores, Suspicion, find_fall, mean_score
 from slmsearch.training.phase_timer import UPDATE, PhaseTimer
 from slmsearch.training.reports import HELD_OUT, NOT_A_NUMBER, Collapse, StepReport, make_report
-from slmsearch.training.rollout_bridge import RolloutBridge
+from slmsearch.training.rollout_bridge import MAX_FAILED_FRAC, RolloutBridge
 from slmsearch.training.samples import choose_samples, is_sampled
 
 logger = logging.getLogger(__name__)
@@ -51,6 +51,8 @@ class BestWeightsState:
 
     best_step: int = 0
     best_score: float = float("-inf")
+    best_scores: Scores = field(default_factory=list)
+    """Held-out rewards of the best weights, by question."""
     collapses: int = 0
     """Collapses so far."""
     scorings: list[Scores] = field(default_factory=list)
@@ -76,20 +78,31 @@ class BestWeights:
     def consider(self, step: int, sure: float = ALONE) -> Suspicion | None:
         """Score the current weights, unless this step has a score, and remember them if they are better than the best.
 
+        Weights are compared by the questions that both scorings know.
+
         Returns:
             The fall, if the score lies `sure` standard errors below the earlier ones; later scorings are not compared with it.
+
+        Raises:
+            TrainingError: more than `MAX_FAILED_FRAC` of the questions could not be scored.
         """
         if step == self._considered:  # the last checkpoint and the end of training
             return None
         self._considered = step
         scores = self._score()
+        if (failed := scores.count(None)) > MAX_FAILED_FRAC * len(scores):
+            raise TrainingError(
+                f"{failed} of {len(scores)} held-out questions could not be scored; mend the service that failed, and run it again"
+            )
         fall = find_fall(self.state.scorings, scores, sure)
         if fall is None:
             self.state.scorings = [*self.state.scorings, scores][-SCORINGS:]
         score = self.score_of[step] = mean_score(scores)
-        if score > self.state.best_score:
+        pairs = zip(scores, self.state.best_scores, strict=False)
+        shared = [(now, best) for now, best in pairs if now is not None and best is not None]
+        if sum(now - best for now, best in shared) > 0 or not shared:
             self._best = self._copy()
-            self.state.best_step, self.state.best_score = step, score
+            self.state.best_step, self.state.best_score, self.state.best_scores = step, score, scores
         return fall
 
     @torch.no_grad()

@@ -40,8 +40,7 @@ GAP = "policy/kl_sampler"
 NO_ADVANTAGE = 1e-6
 """Advantages up to this size are rounding errors of a group whose rewards are all equal."""
 GAP_TOKENS = 1024
-"""Tokens of rows without advantage that are scored to measure the sampler's gap, in an update: from here on no further row is. Each
-micro-batch has its share, and scores one row at least."""
+"""Tokens of rows without advantage that are scored to measure the sampler's gap, in an update; a row of each micro-batch at least."""
 
 
 def compute_advantages(
@@ -107,8 +106,8 @@ class SearchTrainer(GRPOTrainer):
         """Play episodes; tell TRL that vLLM has this step's weights, which `trainer_samplers` sees to.
 
         On the CPU memory that a phase or a micro-batch has freed is returned before the next: each keeps tensors of other sizes, which the
-        freed pieces could not hold (8.6 GiB after twelve steps of 16 x 8 episodes of SmolLM2; of 8 x 8 episodes 5.6 after eight, and 5.2
-        with what `_compute_loss` returns). A small model's stays: returning and taking it again was an eighth of the demo's step.
+        freed pieces could not hold (8.6 GiB after twelve steps of 16 x 8 episodes of SmolLM2; of 8 x 8 episodes 5.6 after eight). A small
+        model's stays: returning and taking it again was an eighth of the demo's step.
         """
         self._last_loaded_step = self.state.global_step
         if self.args.use_cpu and not is_small(self.model):
@@ -121,13 +120,14 @@ class SearchTrainer(GRPOTrainer):
         width = output["completion_ids"].shape[1]
         sampled = [row + [0] * (width - len(row)) for row in self.bridge.sampled_mask]  # (B, C), right-padded
         output["sampled_mask"] = torch.tensor(sampled, device=output["completion_ids"].device)
-        algorithm = self.search.algorithm
+        algorithm, size, count = self.search.algorithm, self.search.group_size, len(self.bridge.rewards)
+        rewards, first = gather_object(self.bridge.rewards), self.accelerator.process_index * count
+        own = slice(first, first + count)  # (B,): `rewards` are of all processes
         if algorithm != "grpo":
-            rewards = gather_object(self.bridge.rewards)
-            advantages = compute_advantages(rewards, self.search.group_size, algorithm, self.search.baseline)
-            first = self.accelerator.process_index * len(self.bridge.rewards)
-            own = advantages[first : first + len(self.bridge.rewards)]  # (B,): `advantages` are of all processes
-            output["advantages"] = torch.tensor(own, dtype=output["advantages"].dtype, device=output["advantages"].device)
+            output["advantages"] = output["advantages"].new_tensor(compute_advantages(rewards, size, algorithm, self.search.baseline)[own])
+        elif self.search.scale_rewards != "none":  # TRL divides the rounding errors of equal rewards by their deviation
+            has_signal = [len(set(rewards[i - i % size :][:size]) - {None}) > 1 for i in range(len(rewards))]
+            output["advantages"] *= output["advantages"].new_tensor(has_signal[own])
         return output
 
     def _get_per_token_logps_and_entropies(

@@ -23,7 +23,7 @@ from slmsearch.models.hashes import model_hash, weights_file
 from slmsearch.training.files import ACCELERATE, ADAPTER, CHECKPOINTS, ERROR, LOCK, LOG, MANIFEST, STOP
 from slmsearch.training.phase_timer import CardUse
 
-TRAINING_VERSION = 10
+TRAINING_VERSION = 11
 """Part of every train key; raise it when the code changes what a training run computes."""
 
 START_VERSION = 8
@@ -41,7 +41,7 @@ need. Measured byte by byte in both environments (docs/operations.md says by wha
 UNSEALED = (CHECKPOINTS, LOCK, LOG, ERROR, STOP, ACCELERATE)
 """Files that may change, grow or be deleted after training."""
 
-_NOT_TRAINED_ON = {"checkpoint_steps", "preflight", "twins_frac"}
+_NOT_TRAINED_ON = {"preflight", "twins_frac"}
 """Settings of a training run that do not change its adapter, or are among the parts of its environment."""
 
 
@@ -93,10 +93,11 @@ def train_sources(config: RunConfig, corpus_digest: str, index_key: str) -> dict
         "policy": {
             "model": model_hash(policy.model),
             "adapter": model_hash(policy.adapter) if policy.adapter else "",
-            "dtype": "nf4" if policy.load_in_4bit else policy.dtype,
+            "dtype": _dtype_of(policy),
             **_template_part(policy),
         },
-        "train": config.train.key_parts(exclude=_NOT_TRAINED_ON),
+        # Where held-out questions are scored at each checkpoint, the best of these weights are published.
+        "train": config.train.key_parts(exclude=_NOT_TRAINED_ON | (set() if config.train.monitor.held_out else {"checkpoint_steps"})),
         **environment.teaching(config).train_parts(),
         environment.name: environment.key_parts(index_key),
     }
@@ -117,7 +118,7 @@ def start_key(config: RunConfig, digest: str) -> str | None:
         version=START_VERSION,
         model=model_hash(config.policy.model),
         sft=config.sft.key_parts(),
-        lora=config.train.lora.key_parts() if config.sft.lora else None,
+        **_lora_part(config),
         **({"adapter": model_hash(config.policy.adapter)} if config.policy.adapter else {}),
         **_template_part(config.policy),
         **parts,
@@ -133,9 +134,10 @@ def control_key(config: RunConfig, model_key: str, train_key: str) -> str:
         version=CONTROL_VERSION,
         model=model_key,
         sft=control_settings(config.control, config.sft).key_parts(),
-        lora=config.train.lora.key_parts() if config.sft.lora else None,
+        **_lora_part(config),
+        **_template_part(config.policy),
         top_k=config.retrieval.top_k,
-        max_tokens=config.searcher.max_episode_tokens,
+        searcher=config.searcher.model_dump(include={"max_episode_tokens", "max_turn_tokens", "missing_names", "tool_role"}),
         prompt=[dict(message) for message in make_prompt("?", config.searcher)],
         **({} if config.control.steps and config.sft.start == "none" else {"train_key": train_key}),
     )
@@ -149,6 +151,15 @@ def control_settings(control: ControlConfig, sft: SftConfig) -> SftConfig:
     """
     changes = {"steps": control.steps or 1, "learning_rate": sft.learning_rate / 3, "seed": sft.seed + 100}
     return sft.model_copy(update=changes)
+
+
+def _dtype_of(policy: PolicyConfig) -> str:
+    return "nf4" if policy.load_in_4bit else policy.dtype
+
+
+def _lora_part(config: RunConfig) -> dict[str, object]:
+    """Return what decides a supervised training of adapters beside its examples: their size, and the numbers of the base."""
+    return {"lora": config.train.lora.key_parts(), "dtype": _dtype_of(config.policy)} if config.sft.lora else {"lora": None}
 
 
 def _template_part(policy: PolicyConfig) -> dict[str, object]:

@@ -72,6 +72,16 @@ def test_dialogues_grow_and_failures_stay_with_their_row(server):
     assert (server.bodies[-1]["max_tokens"], server.bodies[-1]["temperature"], server.bodies[-1]["seed"]) == (12, 0.0, 5)
 
 
+def test_drawn_rows_have_seeds_of_their_own_and_greedy_ones_need_none(server):
+    sampler, seeds = OpenAISampler("qwen", f"http://127.0.0.1:{server.server_port}/v1"), []
+    for temperature, first in ((1.0, 0), (1.0, 3), (0.0, 0)):
+        server.bodies.clear()
+        sampler.open([[{"role": "user", "content": "a"}]] * 3, Sampling(temperature, 5, 30, first))
+        sampler.sample([0, 1, 2], [None] * 3, [100] * 3)
+        seeds.append({body["seed"] for body in server.bodies})
+    assert [len(found) for found in seeds] == [3, 3, 1] and not seeds[0] & seeds[1]
+
+
 def test_a_server_that_is_gone_is_a_failure(server):
     url = f"http://127.0.0.1:{server.server_port}/v1"
     sampler = OpenAISampler("qwen", url)

@@ -7,8 +7,9 @@ from pydantic import SecretStr
 
 from slmsearch.config import EmbedderConfig, JudgeConfig, PolicyConfig, RetrievalConfig, RunConfig
 from slmsearch.config.secrets import split_secrets
+from slmsearch.environments.searcher.searcher_environment import SearcherTeaching
 from slmsearch.models.hashes import model_hash
-from slmsearch.training.job import TrainJob, make_job, train_key
+from slmsearch.training.job import TrainJob, control_key, make_job, start_key, train_key
 
 
 @pytest.fixture
@@ -35,6 +36,7 @@ def changed(config, section, **values):
         ("retrieval", {"top_k": 9}),
         ("judge", {"kind": "ollama"}),
         ("policy", {"dtype": "bfloat16"}),
+        ("train", {"checkpoint_steps": 7}),  # where held-out questions are scored, and the best weights chosen
     ],
 )
 def test_what_decides_the_result_is_in_the_key(config, section, values):
@@ -44,7 +46,7 @@ def test_what_decides_the_result_is_in_the_key(config, section, values):
 @pytest.mark.parametrize(
     ("section", "values"),
     [
-        ("train", {"checkpoint_steps": 7, "preflight": "record"}),
+        ("train", {"preflight": "record"}),
         (
             "judge",
             {"timeout_s": 1.0, "model": "never asked by the exact judge", "loaded": "after", "require_qualified": False},
@@ -55,6 +57,33 @@ def test_what_decides_the_result_is_in_the_key(config, section, values):
 )
 def test_what_does_not_is_not(config, section, values):
     assert train_key(changed(config, section, **values), "d", "i") == train_key(config, "d", "i")
+
+
+def test_without_held_out_questions_checkpoints_decide_nothing(config):
+    unwatched = config.changed({"train.monitor.held_out": 0})
+    assert train_key(unwatched.changed({"train.checkpoint_steps": 7}), "d", "i") == train_key(unwatched, "d", "i")
+
+
+@pytest.mark.parametrize("setting", [{"policy.dtype": "bfloat16"}, {"policy.load_in_4bit": True}])
+def test_supervised_adapters_are_named_by_the_numbers_of_their_base(config, setting, monkeypatch):
+    monkeypatch.setattr(SearcherTeaching, "start_parts", lambda teaching, digest: {})  # those need a corpus
+    other = config.changed(setting)
+    for lora in (True, False):
+        one, two = (each.changed({"sft.lora": lora}) for each in (config, other))
+        assert (start_key(one, "d") == start_key(two, "d")) is not lora
+        assert (control_key(one, "m", "t") == control_key(two, "m", "t")) is not lora
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"policy.chat_template_kwargs": {"enable_thinking": False}},
+        *({f"searcher.{name}": value} for name, value in (("tool_role", "user"), ("max_turn_tokens", 77), ("missing_names", False))),
+    ],
+)
+def test_a_control_is_named_by_what_its_examples_are_written_with(config, setting):
+    steps = config.changed({"control.steps": 5, "sft.start": "none"})
+    assert control_key(steps.changed(setting), "m", "t") != control_key(steps, "m", "t")
 
 
 def test_data_index_and_weights_are_in_the_key(config):
@@ -92,6 +121,16 @@ def test_the_first_download_of_a_model_does_not_rename_it(tmp_path, monkeypatch)
         fetch("owner/to-be-fetched", "config.json")
     assert before == model_hash("owner/to-be-fetched") == model_hash("owner/to-be-fetched@abc")
     assert fetched == ["config.json"]
+    for commit in ("one", "two"):  # an adapter's repository holds no config.json
+        cached = tmp_path / "models--owner--adapter" / "snapshots" / commit / "adapter_config.json"
+        cached.parent.mkdir(parents=True)
+        cached.write_text("{}")
+    (tmp_path / "models--owner--adapter" / "refs").mkdir()
+    named = []
+    for commit in ("one", "two"):
+        (tmp_path / "models--owner--adapter" / "refs" / "main").write_text(commit)
+        named.append(model_hash("owner/adapter"))
+    assert named == [model_hash("owner/adapter@one"), model_hash("owner/adapter@two")]
 
 
 def test_a_job_survives_the_disk_without_its_secrets(config, tmp_path):

@@ -175,6 +175,23 @@ def test_a_step_is_scored_once():
     assert best_weights.state.best_score == 0.5
 
 
+def test_weights_are_compared_by_questions_that_both_scorings_know():
+    scorings = iter([[0.5] * 4, [1.0, None, None, 0.4], [0.9, 0.9, 0.9, 0.4], [1.0, None, 0.9, 0.5]])
+    best_weights = BestWeights(torch.nn.Linear(2, 1), lambda: next(scorings))
+    bests = []
+    for step in range(4):
+        best_weights.consider(step)
+        bests.append(best_weights.state.best_step)
+    assert bests == [0, 1, 1, 3], "the third knows no better than the second where both were scored"
+
+
+def test_a_scoring_in_which_most_questions_failed_decides_nothing():
+    _, best_weights = make_best_weights(None)
+    with pytest.raises(TrainingError, match="1 of 1 held-out questions could not be scored"):
+        best_weights.consider(1)
+    assert best_weights.state.best_step == 0
+
+
 def test_best_weights_that_are_missing_or_foreign_are_refused(tmp_path):
     _, best_weights = make_best_weights()
     with pytest.raises(CheckpointError, match="lacks the best weights"):

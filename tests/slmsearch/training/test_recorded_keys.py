@@ -23,12 +23,12 @@ def config(tmp_path, monkeypatch):
 
 
 def test_recorded_keys_of_the_searcher(config):
-    assert job.train_key(config, "digest", "index") == "0bcfdcbcc80b71bf2d23"
+    assert job.train_key(config, "digest", "index") == "bfac63051935f0ae636f"
     specs = [PolicySpec("untrained", config.policy), PolicySpec("random", None), PolicySpec("retrieve-then-answer", None)]
     keys = [eval_key(QUESTIONS, "index", spec, config, "digest") for spec in specs]
     assert keys == ["16f942e83bcf0ef541c9", "ec12760f057cfb626250", "26cfe5d8d36539624bdd"]
     other = config.model_copy(update={"judge": JudgeConfig(kind="ollama"), "reward": RewardConfig(correctness="f1")})
-    assert job.train_key(other, "digest", "index") == "577f5b8da154ff2799ab"
+    assert job.train_key(other, "digest", "index") == "124743b8a654aade1095"
     assert eval_key(QUESTIONS, "index", specs[0], other, "digest") == "edf3ee0d67e7b8100ee4"
 
 

@@ -130,7 +130,14 @@ def test_same_seed_same_bytes_and_another_seed_others(make_job, toolbox, questio
 
 
 @pytest.mark.parametrize("nodes", [0, 60])
-@pytest.mark.parametrize("settings", [{}, {"accumulation": 2}, {"algorithm": "rloo"}, {"method": "full", "learning_rate": 1e-4}], ids=str)
+@pytest.mark.parametrize(
+    "settings",
+    [
+        *({}, {"accumulation": 2}, {"algorithm": "rloo"}, {"method": "full", "learning_rate": 1e-4}),
+        *({"scale_rewards": "group"}, {"scale_rewards": "batch"}),
+    ],
+    ids=str,
+)
 def test_a_step_in_which_no_group_tells_episodes_apart_moves_no_weight(make_job, toolbox, questions, monkeypatch, settings, nodes):
     """AdamW's momentum would; the step before and the one after move them. Means of 0.7 are not 0.7 in float32."""
     sample, end, seen = RolloutBridge._sample, StepCallback.on_step_end, []
