@@ -273,15 +273,24 @@ def _print(source: str | None) -> str | None:
 
 
 def _folder_print(folder: Path) -> str:
-    """Hash the documents of a folder, the metadata of its other files, the limits and the parsers."""
+    """Hash the documents of a folder and the texts that they may include, the metadata of its other files, the limits and the parsers."""
     from slmsearch.corpus.documents.folder import MAX_FILE_MB, TIMEOUT_S, list_folder
-    from slmsearch.corpus.documents.skipped import printable
+    from slmsearch.corpus.documents.skipped import Reason, printable
 
     found = []
     for entry in list_folder(folder):
         # An unreadable file is left out and reported when the folder is read.
-        readable = entry.reason is None and os.access(entry.path, os.R_OK)
+        is_read = entry.reason in (None, Reason.SOURCE) or (entry.reason is Reason.KIND and _is_text(entry.path, MAX_FILE_MB))
+        readable = is_read and os.access(entry.path, os.R_OK)
         found.append([printable(entry.place), entry.reason, entry.detail, file_key(entry.path) if readable else None])
     return content_key(
         folder=found, limits={"max_file_mb": MAX_FILE_MB, "timeout_s": TIMEOUT_S}, parsers=[version(name) for name in PARSERS]
     )
+
+
+def _is_text(path: Path, max_mb: float) -> bool:
+    """Return True if a document may include a file: it is not too large, and its beginning is no picture, archive or other binary."""
+    if not path.is_file() or path.stat().st_size > max_mb * 1_000_000 or not os.access(path, os.R_OK):
+        return False
+    with path.open("rb") as file:
+        return b"\0" not in file.read(4096)

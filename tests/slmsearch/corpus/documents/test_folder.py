@@ -17,6 +17,7 @@ from slmsearch.corpus.documents.folder import make_ids
 from slmsearch.corpus.documents.reader import ReadingProcess, read_inside
 from slmsearch.corpus.documents.skipped import NotTakenError, Reason, Skipped
 from slmsearch.corpus.sections import split_sections
+from slmsearch.corpus.sources import source_parts
 from slmsearch.corpus.store import build_corpus, read_pages
 from slmsearch.errors import CorpusError
 from tests.slmsearch.corpus.documents.builders import make_docx, make_epub, make_pdf, make_pptx, make_xlsx, read
@@ -243,6 +244,23 @@ def test_only_what_changed_is_parsed_again(tmp_path: Path, monkeypatch: pytest.M
     assert parsed[5:] == ["a.html", "b.html"], "what another parser made is not taken"
     texts = [[page.content for page in read_pages(tmp_path / "corpora" / digest)] for digest in (first, second, third)]
     assert texts[0][:2] == texts[2] and texts[1] == [texts[0][0], "# Page b\n\nother text"]
+
+
+def test_a_changed_file_that_a_document_includes_gives_another_corpus_and_a_changed_picture_does_not(tmp_path: Path):
+    folder, config = tmp_path / "docs", CorpusConfig(pages=str(tmp_path / "docs"))
+    folder.mkdir()
+    (folder / "a.md").write_text("# Guide\n\n{{#include limits.toml}}\n")
+    (folder / "b.rst").write_text("Guide B\n=======\n\n.. include:: part.inc\n")
+    digests = []
+    for limit, price, pixel in ((10, 5, 1), (99, 5, 1), (99, 7, 1), (99, 7, 2)):
+        (folder / "limits.toml").write_text(f"max = {limit}")
+        (folder / "part.inc").write_text(f"It costs {price} euros.")
+        (folder / "picture.png").write_bytes(b"\x89PNG\0" + bytes([pixel]))
+        digests.append((build_corpus(config, tmp_path / "corpora"), source_parts(config)))
+    assert [page.content for page in read_pages(tmp_path / "corpora" / digests[2][0])] == [
+        "# Guide\n\nmax = 99", "# Guide B\n\nIt costs 7 euros.",
+    ]  # fmt: skip
+    assert len({digest for digest, _ in digests}) == 3 and digests[2] == digests[3]
 
 
 def test_a_reading_that_was_killed_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
