@@ -193,7 +193,7 @@ def _line_numbers(code: Tag) -> list[Tag]:
 
 
 def decode_page(data: bytes) -> str:
-    """Decode a page: as UTF-8 if it is valid, then by the declared encoding, then by a guess."""
+    """Decode a page: as UTF-8 if it is that, then by the declared encoding, then by a guess."""
     check_not_binary(data)
     declared = EncodingDetector.find_declared_encoding(data, is_html=True)
     if decode_utf8(data) is None and declared and not declared.startswith("utf"):

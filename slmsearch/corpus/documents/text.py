@@ -1,7 +1,7 @@
 """Decoding of text files, and plain text as Markdown.
 
-UTF-8 is tried first, then Western European, the encoding of most other texts. charset-normalizer guesses the rest, so a short text in a
-rare encoding may come out wrong.
+UTF-8 is tried first, and loses a few broken bytes; then Western European, the encoding of most other texts. charset-normalizer guesses the
+rest, so a short text in a rare encoding may come out wrong.
 """
 
 import re
@@ -52,19 +52,25 @@ def decode_text(data: bytes) -> str:
 
 def decode_utf8(data: bytes) -> str | None:
     """Decode UTF-8, with or without a byte order mark; None for another encoding."""
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        return None
-    return None if "\0" in text else unify_line_ends(text)
+    text = _read_utf8(data)
+    return None if text is None or "\0" in text else text
 
 
 def decode_info(data: bytes) -> str:
     """Decode an info file, which control characters divide: as UTF-8, else as Western European."""
+    text = _read_utf8(data)
+    return unify_line_ends(data.decode("cp1252", "replace")) if text is None else text
+
+
+def _read_utf8(data: bytes) -> str | None:
+    """Decode UTF-8 without its broken bytes; None if they are not few: at most half of the other characters beyond ASCII."""
     try:
         return unify_line_ends(data.decode("utf-8-sig"))
     except UnicodeDecodeError:
-        return unify_line_ends(data.decode("cp1252", "replace"))
+        text = data.decode("utf-8-sig", "replace")
+    broken = text.count("\ufffd")
+    foreign = len(text) - len(text.encode("ascii", "ignore")) - broken
+    return unify_line_ends(text.replace("\ufffd", "")) if 2 * broken <= foreign else None
 
 
 def unify_line_ends(text: str) -> str:

@@ -11,7 +11,7 @@ from slmsearch.corpus.documents.html import MAX_DEPTH, html_to_markdown
 from slmsearch.corpus.documents.reader import EPUB, OFFICE, read_document
 from slmsearch.corpus.documents.rst import read_rst
 from slmsearch.corpus.documents.skipped import NotTakenError, Reason, printable
-from slmsearch.corpus.documents.text import decode_text, text_to_markdown
+from slmsearch.corpus.documents.text import decode_info, decode_text, text_to_markdown
 from slmsearch.corpus.pages import Page
 from slmsearch.corpus.sections import split_sections
 from tests.slmsearch.corpus.documents.builders import make_zip
@@ -103,9 +103,19 @@ def test_text_in_usual_encodings(encoding: str):
     assert decode_text(data) == text.replace("\r\n", "\n")
 
 
+@pytest.mark.parametrize("broken", [b"\xff", b"\x80", b"\xe4", b"\xc3"])
+def test_a_broken_byte_in_utf_8_costs_no_more_than_itself(broken: bytes):
+    data = "K\u00f6ln hat Br\u00fccken. Caf\u00e9.".encode()
+    assert decode_text(data + broken) == decode_info(data + broken) == data.decode()
+    page = b'<meta charset="latin-1"><p>' + broken + data
+    assert html_to_markdown(page)[1] == data.decode()
+
+
 def test_other_encodings_are_guessed():
     russian = "Москва — столица России, город федерального значения. " * 4
     assert decode_text(russian.encode("cp1251")) == russian
+    japanese = "トヨタ自動車株式会社は日本の自動車メーカーである。カタカナのテスト、コンピュータ。"
+    assert decode_text(japanese.encode("euc_jp")) == japanese, "a third of it could be UTF-8"
 
 
 @pytest.mark.parametrize(
