@@ -6,14 +6,14 @@ follow their format.
 
 import re
 from datetime import date, datetime, time, timedelta
-from decimal import Decimal
+from decimal import ROUND_HALF_UP, Decimal, localcontext
 from functools import lru_cache
 from typing import NamedTuple
 
 from openpyxl.styles.numbers import is_date_format
 
 _QUOTED = re.compile(r'"([^"]*)"|\\(.)|_.|\*.|\[\$([^\]\-]*)[^\]]*\]|\[[^\]]*\]', re.DOTALL)
-_DIGITS = re.compile(r"[#0?][#0?,]*(?:\.[#0?]*)?,*|\.[#0?]+,*")
+_DIGITS = re.compile(r"[#0?][#0?,]*(?:\.[#0?]*)?,*|\.[#0?]+,*|general", re.IGNORECASE)
 _DATE_TOKEN = re.compile(r"\[?(y+|m+|d+|h+|s+(?:\.0+)?)\]?|am/pm|a/p", re.IGNORECASE)
 _MARK = "\x00"
 
@@ -30,6 +30,8 @@ class _Section(NamedTuple):
     groups: bool
     scale: int
     """Powers of ten by which the number is divided."""
+    gaps: tuple[tuple[int, str], ...] = ()
+    """Texts between digits, each with the number of digits to its right."""
 
 
 def show_value(value: object, code: str) -> str:
@@ -54,22 +56,24 @@ def _show_number(value: int | float | Decimal, code: str) -> str:
     sections = _sections(code)
     picked = 1 if number < 0 and len(sections) > 1 else 2 if number == 0 and len(sections) > 2 else 0
     section = sections[picked]
-    if section is None:
-        return _general(number)
-    if picked == 1:
-        number = -number
+    with localcontext(prec=99, rounding=ROUND_HALF_UP):  # as spreadsheets do
+        text = _general(number) if section is None else _in_section(-number if picked == 1 else number, section)
+    return text.strip()
+
+
+def _in_section(number: Decimal, section: _Section) -> str:
     if section.places is None:
-        text = _general(number.scaleb(-section.scale)) if section.width else ""
+        text = _general(number) if section.width else ""
     else:
-        shown = round(number.scaleb(-section.scale), section.places) if abs(number) < Decimal(10) ** 20 else number
-        text = f"{shown:{',' if section.groups else ''}.{section.places}f}"
-        if not shown:
-            text = text.lstrip("-")
-        whole, dot, rest = text.partition(".")
-        sign, digits = ("-", whole[1:]) if whole.startswith("-") else ("", whole)
-        text = f"{sign}{digits.zfill(section.width)}{dot}{rest}"
+        text = f"{number.scaleb(-section.scale):{',' if section.groups else ''}.{section.places}f}"
+        whole, dot, rest = text.lstrip("-").partition(".")
+        digits = whole.zfill(section.width)
+        for right, gap in section.gaps:
+            digits = f"{digits[:-right]}{gap}{digits[-right:]}" if 0 < right < len(digits) else digits
+        sign = "-" if text.startswith("-") and text.strip("-0.") else ""
+        text = f"{sign}{digits}{dot}{rest}"
     sign = "-" if text.startswith("-") and section.before.strip() else ""
-    return f"{sign}{section.before}{text.removeprefix(sign)}{section.after}".strip()
+    return f"{sign}{section.before}{text.removeprefix(sign)}{section.after}"
 
 
 def _general(number: Decimal) -> str:
@@ -95,8 +99,8 @@ def _sections(code: str) -> tuple[_Section | None, ...]:
         else:
             parts[-1] += char
         escaped = char == "\\" and not escaped
-    found = tuple(_section(part) for part in parts[:3])
-    return found if not re.search(r"\[[<>=]", code) else (found[0], found[0] and found[0]._replace(before=f"-{found[0].before}"))
+    # Of a format with conditions other than these three, the number is shown plain.
+    return (None,) if re.search(r"\[[<>=]", code) else tuple(_section(part) for part in parts[:3])
 
 
 def _section(part: str) -> _Section | None:
@@ -107,25 +111,22 @@ def _section(part: str) -> _Section | None:
         return _MARK
 
     bare = _QUOTED.sub(keep, part)
-    if re.search(r"general|@|e[+-]|/", bare, re.IGNORECASE):
-        return None
-    digits = _DIGITS.search(bare)
-    if digits is None:
-        text = _restore(bare, literals)
-        return _Section(text, "", None, 0, False, 0)
-    pattern = digits[0]
-    scaled = len(pattern) - len(pattern.rstrip(","))
-    whole, _, rest = pattern.rstrip(",").partition(".")
-    before, after = bare[: digits.start()], bare[digits.end() :]
-    before_text = _restore(before, literals[: before.count(_MARK)])
-    after_text = _restore(after, literals[before.count(_MARK) :])
-    percent = 2 * (before + after).count("%")
-    return _Section(before_text, after_text, len(rest), whole.count("0"), "," in whole, 3 * scaled - percent)
-
-
-def _restore(text: str, literals: list[str]) -> str:
+    patterns = [pattern.lower() for pattern in _DIGITS.findall(bare)]
     waiting = iter(literals)
-    return "".join(next(waiting, "") if char == _MARK else char for char in text)
+    before, *gaps = ("".join(next(waiting, "") if char == _MARK else char for char in text) for text in _DIGITS.split(bare))
+    is_general = patterns == ["general"]
+    if re.search(r"@|e[+-]|/", bare.lower()) or ("general" in patterns and not is_general) or any("." in each for each in patterns[:-1]):
+        return None
+    if is_general or not patterns:
+        after = "".join(gaps)
+        return None if is_general and not before + after else _Section(before, after, None, len(patterns), False, 0)
+    last = patterns[-1].rstrip(",")
+    whole, _, rest = last.partition(".")
+    wholes = [*patterns[:-1], whole]
+    rights = [sum(len(each) - each.count(",") for each in wholes[at:]) for at in range(1, len(wholes))]
+    scale = 3 * (len(patterns[-1]) - len(last)) - 2 * bare.count("%")
+    is_grouped = "," in whole and not rights
+    return _Section(before, gaps[-1], len(rest), "".join(wholes).count("0"), is_grouped, scale, tuple(zip(rights, gaps, strict=False)))
 
 
 def _show_duration(value: timedelta) -> str:
