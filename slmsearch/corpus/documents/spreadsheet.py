@@ -46,7 +46,7 @@ def workbook_to_markdown(data: bytes) -> Document:
     parts, dropped = [], []
     for sheet in book.worksheets:
         if sheet.sheet_state != "visible":
-            text = " ".join(str(cell) for row in sheet.iter_rows(max_row=50, values_only=True) for cell in row if cell is not None)
+            text = " ".join(str(cell.value) for cell in sheet._cells.values() if cell.value is not None)
             dropped.append(("hidden sheet", f"{sheet.title}: {text}"[:_SHOWN_CHARS]))
             continue
         rows, numbers, hidden = _read_sheet(sheet)
@@ -110,14 +110,17 @@ def _lines(texts: Sequence[str]) -> str:
 
 def _read_sheet(sheet: Any) -> tuple[list[list[Cell]], list[int], list[tuple[str, str]]]:
     """Return the cells of a sheet that people see, the numbers of their rows, and what people do not see."""
-    height = min(sheet.max_row, MAX_SLOTS // max(1, sheet.max_column))
-    ranges = _merged(sheet, height)
+    filled = [(cell.row, cell.column) for cell in sheet._cells.values() if cell.value is not None]  # others only have a look
+    last, width = max(filled, default=(1, 1))[0], max((column for _, column in filled), default=1)
+    width += any(area.max_col > width for area in sheet.merged_cells.ranges)  # one column more shows that its cells are merged
+    height = min(last, MAX_SLOTS // width)
+    ranges = _merged(sheet, height, width)
     hidden_columns = _hidden_columns(sheet)
     hidden_rows = _hidden_rows(sheet)
     rows: list[list[Cell]] = []
     numbers: list[int] = []
     lost: dict[str, list[str]] = {"hidden row": [], "hidden column": [], "beyond": []}
-    for number, row in enumerate(sheet.iter_rows(max_row=height), start=1):
+    for number, row in enumerate(sheet.iter_rows(max_row=height, max_col=width), start=1):
         seen = []
         for column, found in enumerate(row, start=1):
             number_of_range, source = ranges.get((number, column), (0, found))
@@ -130,13 +133,13 @@ def _read_sheet(sheet: Any) -> tuple[list[list[Cell]], list[int], list[tuple[str
         if number not in hidden_rows:
             rows.append(seen)
             numbers.append(number)
-    if height < sheet.max_row:
-        lost["beyond"].append(f"rows after {height} of {sheet.max_row}")
+    if height < last:
+        lost["beyond"].append(f"rows after {height} of {last}")
     said = [(kind, f"{sheet.title}: {', '.join(texts)}"[:_SHOWN_CHARS]) for kind, texts in lost.items() if texts]
     return rows, numbers, said
 
 
-def _merged(sheet: Any, height: int) -> dict[tuple[int, int], tuple[int, Any]]:
+def _merged(sheet: Any, height: int, width: int) -> dict[tuple[int, int], tuple[int, Any]]:
     """Return for every cell of merged ones the number of their range and the cell whose value they show."""
     found = {}
     for number, area in enumerate(sheet.merged_cells.ranges, start=1):
@@ -144,7 +147,7 @@ def _merged(sheet: Any, height: int) -> dict[tuple[int, int], tuple[int, Any]]:
         if source.value is None:
             continue
         for row in range(area.min_row, min(area.max_row, height) + 1):
-            for column in range(area.min_col, min(area.max_col, sheet.max_column) + 1):
+            for column in range(area.min_col, min(area.max_col, width) + 1):
                 found[row, column] = (number, source)
     return found
 

@@ -3,6 +3,7 @@
 import datetime
 import io
 import re
+import time
 import zipfile
 from pathlib import Path
 
@@ -68,6 +69,18 @@ def test_an_empty_cell_bends_no_number_beside_it() -> None:
     assert read.content == (
         "| book | isbn | copies |\n| --- | --- | --- |\n| Mills | 9780131103627 | 3 |\n| Wheels |  |  |\n| NA | 9780131103634 | 12 |"
     )
+
+
+def test_the_look_of_empty_cells_far_away_hides_no_row_and_takes_no_time() -> None:
+    book = Workbook()
+    for number in range(400):
+        book.active.append([f"wheel {number}", number])
+    for place in ("XFD1", "A1048576"):
+        book.active[place].fill = PatternFill("solid", fgColor="FFFFFF00")
+    started = time.process_time()
+    read = saved(book)
+    assert time.process_time() - started < 5
+    assert "| wheel 399 | 399 |" in read.content and not read.dropped
 
 
 def test_merged_cells_stand_in_each_of_their_places() -> None:
