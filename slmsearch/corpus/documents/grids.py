@@ -11,6 +11,8 @@ HEADER_CHARS = 80
 LONGEST_HEADER = 300
 """Longest cell of any header."""
 _YEAR = re.compile(r"(?:1[89]|20)\d\d(?:[-/](?:\d\d|\d{4}))?")
+_NAME = re.compile(r"([^\W\d_]+)[-. ]{0,2}(?:\d{1,2}(?:[-/ ]{1,2}(?:\d\d){1,2})?|\d{4})|\d{1,2}([./])\d{1,2}\2\d{4}|\d{4}-\d\d-\d\d")
+"""A value that may name a column: a quarter, month, week or day (Q1, Jan-24, KW 12, 31.12.2024), a formula (CO2)."""
 _VALUE = re.compile(r"[^\W\d_]{0,3}[\W_]*\d[\d\W_]*(?:[^\W\d_]{1,3})?|(?:[^\w#%$\u20ac\u00a3]|_)+|\[[a-z]{1,3}\]")
 """A number with its unit or currency, a date, a mark for no value; `#`, `%` and a currency alone name a column."""
 _NOTES_BESIDE = 3
@@ -243,14 +245,14 @@ def _join(before: SheetBlock, block: SheetBlock) -> None:
 
 def count_headers(rows: Sequence[Sequence[Cell]]) -> int:
     """Return how many of the first rows are headers of the others; none where nothing tells them from data."""
-    if len(rows) < 2 or not _may_be_headers(rows[0]):
+    if len(rows) < 2 or not _may_be_headers(rows):
         return 0
     if count := _count_to_strong(rows):
         return count
     if not _differs(rows):
         return 0
     count = 1
-    while count < len(rows) - 1 and _may_be_headers(rows[count]) and _belongs(rows[count - 1], rows[count], rows[count + 1]):
+    while count < len(rows) - 1 and _may_be_headers(rows[count:]) and _belongs(rows[count - 1], rows[count], rows[count + 1]):
         count += 1
     is_form = count == len(rows) - 1 and _are_merged(rows[-2][0], rows[-1][0])
     return count + is_form
@@ -262,19 +264,32 @@ def _count_to_strong(rows: Sequence[Sequence[Cell]]) -> int:
     names = [cell.text for cell in rows[0] if cell.text]
     if len(strong) != 1 or not 0 < strong[0] < len(rows) - 1 or len(set(names)) > 1:
         return 0
-    return strong[0] + 1 if all(_may_be_headers(row) for row in rows[: strong[0] + 1]) else 0
+    return strong[0] + 1 if all(_may_be_headers(rows[at:]) for at in range(strong[0] + 1)) else 0
 
 
 def _is_strong(row: Sequence[Cell]) -> bool:
     return all(cell.is_strong for cell in row if cell.text)
 
 
-def _may_be_headers(row: Sequence[Cell]) -> bool:
+def _may_be_headers(rows: Sequence[Sequence[Cell]]) -> bool:
+    """Say whether the first row may be one of headers of the others: its cells are words, or values that name columns."""
+    row = rows[0]
     full = [cell for cell in row if cell.text]
     words = [cell for cell in full if not cell.is_value]
     if any(len(cell.text) > LONGEST_HEADER for cell in full):
         return False
-    return len(full) > 1 and all(not cell.is_value or _YEAR.fullmatch(cell.text) for cell in full) and (bool(words) or not row[0].text)
+    is_named = all(not cell.is_value or _YEAR.fullmatch(cell.text) or _is_name(rows, at) for at, cell in enumerate(row) if cell.text)
+    return len(full) > 1 and is_named and (bool(words) or not row[0].text)
+
+
+def _is_name(rows: Sequence[Sequence[Cell]], column: int) -> bool:
+    """Say whether a value names its column: most below it are of another kind, and the row is none of a label and its value."""
+    name = _NAME.fullmatch(rows[0][column].text)
+    if name is None or (rows[0][0].text and len([cell for cell in rows[0] if cell.text]) < 3):
+        return False
+    below = [row[column].text for row in rows[1:] if column < len(row) and row[column].text]
+    alike = [text for text in below if _NAME.fullmatch(text) or (name[1] and re.match(rf"{name[1]}[\W\d]", text))]
+    return 2 * len(alike) <= len(below)
 
 
 def _differs(rows: Sequence[Sequence[Cell]]) -> bool:
@@ -312,4 +327,4 @@ def _belongs(above: Sequence[Cell], row: Sequence[Cell], below: Sequence[Cell]) 
 
 
 def _is_values(row: Sequence[Cell]) -> bool:
-    return any(cell.is_value and not _YEAR.fullmatch(cell.text) for cell in row[1:])
+    return any(cell.is_value and not _YEAR.fullmatch(cell.text) and not _NAME.fullmatch(cell.text) for cell in row[1:])

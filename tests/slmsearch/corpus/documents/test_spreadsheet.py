@@ -178,6 +178,16 @@ def test_the_only_strong_row_is_the_last_of_the_headers_where_the_first_names_no
     assert saved(book).content == "| List A Port | List B Ship |\n| --- | --- |\n| Halden | Anna |\n| Ostrevik | Vega |"
 
 
+def test_quarters_under_merged_names_are_headers_in_each_part_of_a_long_table() -> None:
+    book = Workbook()
+    for row in (["port", "Q1", None, "Q2", None], [None, "plan", "done", "plan", "done"], *([f"port {n}", n, 6, 7, 8] for n in range(200))):
+        book.active.append(row)
+    for area in ("A1:A2", "B1:C1", "D1:E1"):
+        book.active.merge_cells(area)
+    parts = saved(book).content.split("\n\n")
+    assert len(parts) > 2 and all(part.startswith("| port | Q1 plan | Q1 done | Q2 plan | Q2 done |\n") for part in parts[1::2])
+
+
 def test_a_caption_begins_the_section_of_its_own_table() -> None:
     book = Workbook()
     book.active.title = "Stock"
@@ -290,8 +300,16 @@ def test_formulas_show_what_they_gave_and_those_that_nobody_computed_are_said() 
         ([["part", "price", ""], ["", "old", "new"], ["wheel", "7", "8"]], 2),
         ([["name", "port", "captain"], ["Anna", "Halden", "Berg"], ["Vega", "Ostrevik", "Lund"]], 1),
         ([["Anna", "yes"], ["Vega", "yes"]], 0),
+        *(([["port", *names], ["Halden", "7", "8"], ["Ostrevik", "3", "1,200.50"]], 1) for names in (
+            ("Q1", "Q2"), ("Q1 2024", "Q2 2024"), ("FY23", "FY24"), ("Jan-24", "Feb-24"), ("KW 12", "KW 13"), ("CO2", "NO2"),
+            ("31.12.2023", "31.12.2022"), ("2024-01-31", "2024-02-29"))),
+        ([["", "FY23", "FY24"], ["", "Q1", "Q1"], ["Halden", "7", "8"], ["Ostrevik", "3", "4"]], 2),
+        ([["Anna", "A12", "B7"], ["Vega", "B3", "C9"], ["Lund", "A1", "C2"]], 0),
+        ([["wheel", "EUR 12", "oak"], ["roof", "EUR 150.50", "slate"], ["sail", "EUR 8", "linen"]], 0),
+        ([["Anna", "2024-03-01", "Halden"], ["Vega", "2024-03-02", "Halden"]], 0),
+        ([["Quarter", "Q1"], ["Ships", "41"]], 0),
     ],
-)
+)  # fmt: skip
 def test_rows_of_headers_are_told_from_data(rows: list[list[str]], headers: int) -> None:
     assert count_headers([[Cell(text, guess_value(text)) if text else EMPTY for text in row] for row in rows]) == headers
 
