@@ -5,6 +5,7 @@ import re
 from bs4 import Tag
 from bs4.element import NavigableString
 
+from slmsearch.corpus.documents.formulas import SIGNS, write_formula
 from slmsearch.corpus.documents.inventory import HEADINGS, Inventory, class_words, next_element
 from slmsearch.corpus.documents.text import one_line
 
@@ -210,12 +211,16 @@ def _bracket(tag: Tag, link: Tag) -> None:
 
 
 def _write_formula(page: Inventory, math: Tag) -> None:
-    """Replace MathML by its TeX if the page includes it, else by its text."""
+    """Replace MathML by its TeX if the page includes it, else by its text with signs between numbers."""
     note = math.find("annotation", encoding="application/x-tex")
     text = note.get_text() if isinstance(note, Tag) else str(math.get("alttext", ""))
     if not text.strip():
         for extra in math.find_all(["annotation", "annotation-xml"]):
             page.drop(extra)
+        for tag in reversed(math.find_all(list(SIGNS))):  # from the inside
+            parts = [one_line(part.get_text(" ")) for part in tag.find_all(True, recursive=False)]
+            parts = parts[::-1] if tag.name == "mroot" else [" ".join(parts)] if tag.name == "msqrt" else parts
+            tag.string = write_formula(tag.name, parts)
         text = math.get_text(" ")
     math.clear()
     math.name = "code" if "\\" in text else "span"

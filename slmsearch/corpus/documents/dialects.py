@@ -4,6 +4,7 @@ import html
 import re
 from collections.abc import Callable, Iterator
 
+from slmsearch.corpus.documents.formulas import raise_tagged
 from slmsearch.corpus.documents.front_matter import split_front_matter
 from slmsearch.corpus.documents.text import escape_heading, fenced
 from slmsearch.corpus.sections import is_fence_end, read_fence
@@ -287,7 +288,7 @@ def _convert_part(text: str, dropped: list[Dropped], is_site: bool) -> str:
             text = _LIQUID.sub("", text)
         text = _ATTRIBUTES.sub("", _ESCAPED_SHORTCODE.sub(r"{{\1\2\3}}", text))
     if "<" in text:
-        text = _CODE_TAG.sub(lambda tag: f"`{tag[1]}`" if tag[1] else "", _TAG.sub("", _BREAK.sub(" ", text)))
+        text = _CODE_TAG.sub(lambda tag: f"`{tag[1]}`" if tag[1] else "", _TAG.sub("", _BREAK.sub(" ", raise_tagged(text))))
     return _ENTITY.sub(_character, text) if "&" in text else text
 
 

@@ -11,8 +11,8 @@ HEADER_CHARS = 80
 LONGEST_HEADER = 300
 """Longest cell of any header."""
 _YEAR = re.compile(r"(?:1[89]|20)\d\d(?:[-/](?:\d\d|\d{4}))?")
-_NAME = re.compile(r"([^\W\d_]+)[-. ]{0,2}(?:\d{1,2}(?:[-/ ]{1,2}(?:\d\d){1,2})?|\d{4})|\d{1,2}([./])\d{1,2}\2\d{4}|\d{4}-\d\d-\d\d")
-"""A value that may name a column: a quarter, month, week or day (Q1, Jan-24, KW 12, 31.12.2024), a formula (CO2)."""
+_NAME = re.compile(r"([^\W\d_]+)[-. ^]{0,2}(?:\d{1,2}(?:[-/ ]{1,2}(?:\d\d){1,2})?|\d{4})|\d{1,2}([./])\d{1,2}\2\d{4}|\d{4}-\d\d-\d\d")
+"""A value that may name a column: a quarter, month, week or day (Q1, Jan-24, KW 12, 31.12.2024), a formula (CO2), a unit (m^2)."""
 _VALUE = re.compile(r"[^\W\d_]{0,3}[\W_]*\d[\d\W_]*(?:[^\W\d_]{1,3})?|(?:[^\w#%$\u20ac\u00a3]|_)+|\[[a-z]{1,3}\]")
 """A number with its unit or currency, a date, a mark for no value; `#`, `%` and a currency alone name a column."""
 _NOTES_BESIDE = 3

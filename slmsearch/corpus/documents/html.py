@@ -15,6 +15,7 @@ from markdownify import ATX, MarkdownConverter
 from slmsearch.corpus.documents.boxes import keep_apart, plain_boxes
 from slmsearch.corpus.documents.definitions import lift_definitions
 from slmsearch.corpus.documents.document import Document
+from slmsearch.corpus.documents.formulas import raise_text
 from slmsearch.corpus.documents.grid import write_table
 from slmsearch.corpus.documents.html_titles import place_title, read_names
 from slmsearch.corpus.documents.inventory import SHOWN_CHARS, Inventory
@@ -44,7 +45,6 @@ _DECLARED_ENTITY = re.compile(r"<!ENTITY\s+([^\s%&;\"']+)", re.IGNORECASE)
 _ENTITY = re.compile(r"&([^\s&;]{1,100};)")
 _NO_WIDTH = {0x200B: None, 0xAD: None, 0x2060: None, 0xFEFF: None, 0xA0: " "}
 """Marks of possible word breaks, and no-break spaces."""
-_EXPONENT = re.compile(r"-?(?:\d+|[a-z])")
 _BLANK_LINES = re.compile(r"\n{3,}")
 
 
@@ -62,7 +62,7 @@ class _Converter(MarkdownConverter):
         return f"\n\n{_HEADING}{'#' * n} {title}\n\n" if title and "_inline" not in parent_tags else f" {title} "
 
     def convert_sup(self, el: Any, text: str, parent_tags: Any) -> str:
-        return f"^{text}" if _EXPONENT.fullmatch(text) and not el.find("a") else text
+        return text if el.find("a") else raise_text(text)
 
     def convert_pre(self, el: Any, text: str, parent_tags: Any) -> str:
         code = text.strip("\n")

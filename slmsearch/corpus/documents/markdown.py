@@ -14,6 +14,7 @@ from markdown_it.token import Token
 
 from slmsearch.corpus.documents.dialects import Dropped, Include, convert_blocks, convert_lines, without_shortcodes
 from slmsearch.corpus.documents.document import Document
+from slmsearch.corpus.documents.formulas import raise_tagged
 from slmsearch.corpus.documents.front_matter import split_front_matter
 from slmsearch.corpus.documents.skipped import NotTakenError
 from slmsearch.corpus.documents.text import escape_heading, one_line
@@ -128,7 +129,9 @@ def plain_heading(text: str) -> str:
     text = _ATTRIBUTES.sub("", one_line(text))
     text = _LINK.sub(r"\1", _IMAGE.sub(r"\1", text))
     parts = _CODE_SPAN.split(_COMMENT.sub("", text))
-    text = "".join(html.escape(part[1:-1]) if number % 2 else _TAG.sub("", part) for number, part in enumerate(parts)).replace("`", "")
+    text = "".join(
+        html.escape(part[1:-1]) if number % 2 else _TAG.sub("", raise_tagged(part)) for number, part in enumerate(parts)
+    ).replace("`", "")
     for _ in range(2):
         text = _EMPHASIS.sub(r"\2", text)
     return one_line(_ESCAPED.sub(r"\1", html.unescape(text)))
@@ -163,6 +166,6 @@ def _said(tag: re.Match[str]) -> str:
 
 
 def _stripped(block: str) -> list[str]:
-    text = html.unescape(_TAG.sub(_said, _BREAK.sub("\n", block)))
+    text = html.unescape(_TAG.sub(_said, _BREAK.sub("\n", raise_tagged(block))))
     lines = [escape_heading(line.strip()) for line in text.split("\n")]
     return ["", *lines, ""] if any(lines) else [""] * block.count("\n\n")

@@ -9,6 +9,7 @@ import textwrap
 
 from slmsearch.corpus.documents.dialects import SHOWN_CHARS, Dropped, Include
 from slmsearch.corpus.documents.document import Document
+from slmsearch.corpus.documents.formulas import raise_text
 from slmsearch.corpus.documents.front_matter import split_fields
 from slmsearch.corpus.documents.rst_tables import read_csv, read_list, read_table
 from slmsearch.corpus.documents.tables import grid_to_markdown
@@ -293,4 +294,4 @@ def _role(role: str, inside: str) -> str:
     if name not in PROSE:
         return _code(text)
     plain = _ESCAPED.sub(r"\1", text)
-    return f"^{plain}" if name in ("sup", "superscript") else plain  # 2^32 is not 232
+    return raise_text(plain) if name in ("sup", "superscript") else plain  # 2^32 is not 232

@@ -3,10 +3,11 @@
 import io
 import re
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from slmsearch.corpus.documents.document import Document
+from slmsearch.corpus.documents.formulas import DOWN, UP, raise_marked
 from slmsearch.corpus.documents.office import check_package, is_title, parse_xml, read_properties
 from slmsearch.corpus.documents.tables import grid_to_markdown
 from slmsearch.corpus.documents.text import escape_heading, one_line
@@ -82,7 +83,7 @@ def _kind(shape: Any) -> str:
 
 
 def _name(shape: Any) -> str:
-    return one_line(shape.text_frame.text.replace("\v", " "))
+    return one_line(_text(shape.text_frame.paragraphs))
 
 
 def _read_shape(shape: Any) -> Iterator[str]:
@@ -98,11 +99,22 @@ def _read_shape(shape: Any) -> Iterator[str]:
         yield from _diagram(shape)
 
 
+def _text(paragraphs: Sequence[Any]) -> str:
+    """Return paragraphs with their superscripts as exponents."""
+    lines = []
+    for paragraph in paragraphs:
+        parts = paragraph._p.content_children
+        raised = [part.rPr is not None and part.rPr.get("baseline", "0")[:1] not in ("", "-", "0") for part in parts]
+        marked = [f"{UP}{part.text}{DOWN}" if is_raised else part.text for part, is_raised in zip(parts, raised, strict=True)]
+        lines.append(raise_marked("".join(marked)).replace("\v", " "))
+    return "\n".join(lines)
+
+
 def _lines(frame: Any) -> str:
     """Return the paragraphs of a frame, those below the first level as items of a list."""
     lines = []
     for paragraph in frame.paragraphs:
-        text = one_line(paragraph.text.replace("\v", " "))
+        text = one_line(_text([paragraph]))
         if text:
             lines.append(f"{'  ' * (paragraph.level - 1)}- {text}" if paragraph.level else escape_heading(text))
     return "\n".join(lines)
@@ -116,14 +128,14 @@ def _table(table: Any) -> str:
             above = grid[-1][at] if cell.is_spanned and grid and at < len(grid[-1]) else ""
             beside = line[-1] if line else ""
             spans_down = cell._tc.get("vMerge") in ("1", "true")
-            line.append((above if spans_down else beside) if cell.is_spanned else " ".join(cell.text.split()))
+            line.append((above if spans_down else beside) if cell.is_spanned else one_line(_text(cell.text_frame.paragraphs)))
         grid.append(line)
     return grid_to_markdown(grid, int(table.first_row and len(grid) > 1))
 
 
 def _chart(chart: Any) -> str:
     """Return a chart's title and the table that it draws."""
-    title = one_line(chart.chart_title.text_frame.text) if chart.has_title and chart.chart_title.has_text_frame else ""
+    title = one_line(_text(chart.chart_title.text_frame.paragraphs)) if chart.has_title and chart.chart_title.has_text_frame else ""
     grid: list[list[str]] = []
     for plot in chart.plots:
         series = list(plot.series)

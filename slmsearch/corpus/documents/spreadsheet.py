@@ -13,6 +13,7 @@ from typing import Any
 from openpyxl.utils import range_boundaries
 
 from slmsearch.corpus.documents.document import Document
+from slmsearch.corpus.documents.formulas import DOWN, UP, raise_marked
 from slmsearch.corpus.documents.grids import EMPTY, Cell, SheetBlock, find_blocks, guess_value
 from slmsearch.corpus.documents.office import check_package, is_title, read_properties
 from slmsearch.corpus.documents.skipped import NotTakenError, Reason
@@ -42,7 +43,7 @@ def workbook_to_markdown(data: bytes) -> Document:
     check_package(data)
     from openpyxl import load_workbook
 
-    book = load_workbook(io.BytesIO(data), data_only=True, keep_links=False)
+    book = load_workbook(io.BytesIO(data), data_only=True, keep_links=False, rich_text=True)
     parts, dropped = [], []
     for sheet in book.worksheets:
         if sheet.sheet_state != "visible":
@@ -175,9 +176,15 @@ def _cell(found: Any, number_of_range: int) -> Cell:
     value = found.value
     if value is None:
         return EMPTY
+    if isinstance(value, list):  # texts and blocks with a font
+        value = raise_marked("".join(f"{UP}{part}{DOWN}" if _is_raised(part) else str(part) for part in value))
     text = show_value(value, found.number_format)
     is_value = not isinstance(value, str) or guess_value(text)
     return Cell(text, is_value, bool(found.has_style and (found.font.b or _is_shaded(found.fill))), number_of_range)
+
+
+def _is_raised(part: Any) -> bool:
+    return not isinstance(part, str) and part.font.vertAlign == "superscript"
 
 
 def _is_shaded(fill: Any) -> bool:

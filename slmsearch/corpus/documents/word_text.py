@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from slmsearch.corpus.documents.formulas import DOWN, SIGNS, UP, raise_marked, write_formula
 from slmsearch.corpus.documents.word_styles import WORD, Styles, is_on, value
 
 _MATH = "{http://schemas.openxmlformats.org/officeDocument/2006/math}"
@@ -30,7 +31,7 @@ class Inline:
 
     def text(self) -> str:
         """Return the text."""
-        return "".join(self.parts)
+        return raise_marked("".join(self.parts))
 
 
 def read_inline(element: Any, into: Inline) -> None:
@@ -53,6 +54,8 @@ def read_inline(element: Any, into: Inline) -> None:
             _read_note_mark(child, into)
         elif tag == f"{WORD}fldChar":
             _read_check_box(child, into)
+        elif isinstance(tag, str) and tag.removeprefix(_MATH) in (*SIGNS, "d"):
+            into.parts.append(_formula(child, into.styles))
         elif tag not in _GONE and isinstance(tag, str):
             read_inline(child, into)
 
@@ -64,7 +67,25 @@ def _read_run(run: Any, into: Inline) -> None:
         if text.strip():
             into.hidden.append(text)
         return
+    is_raised = value(properties, "vertAlign") == "superscript"
+    into.parts += [UP] * is_raised
     read_inline(run, into)
+    into.parts += [DOWN] * is_raised
+
+
+def _formula(element: Any, styles: Styles) -> str:
+    """Return a fraction, power, root, or what stands in brackets, with its signs, which are no text of their own."""
+    kind, parts = element.tag.removeprefix(_MATH), []
+    for part in element:
+        if not part.tag.endswith("Pr"):
+            inner = Inline(styles)
+            read_inline(part, inner)
+            parts.append(inner.text().strip())
+    if kind != "d":
+        return write_formula(kind, parts)
+    signs = {"begChr": "(", "sepChr": "|", "endChr": ")"}
+    signs |= {name: sign.get(f"{_MATH}val", "") for name in signs for sign in element.iterfind(f"{_MATH}dPr/{_MATH}{name}")}
+    return signs["begChr"] + signs["sepChr"].join(parts) + signs["endChr"]
 
 
 def _read_alternative(element: Any, into: Inline) -> None:

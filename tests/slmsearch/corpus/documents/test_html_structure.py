@@ -115,6 +115,10 @@ def test_words_that_only_the_layout_separates_stay_apart():
     assert (
         convert("<p>So <math alttext='x^2'><mi>x</mi></math> and <math><mi>y</mi><annotation>z</annotation></math></p>") == "So x^2 and y"
     )
+    power, root = "<msup><mi>x</mi><mn>10</mn></msup>", "<mroot><mn>8</mn><mn>3</mn></mroot>"
+    fraction = f"<mfrac><mrow><mi>y</mi><mo>+</mo>{power}</mrow><mn>4</mn></mfrac>"
+    assert convert(f"<p><math>{fraction}<mo>=</mo><msqrt><mn>2</mn></msqrt><mo>-</mo>{root}</math>") == "(y + x^10)/4 = √2 - 3√8"
+    assert convert("<p>10<sup>\u22126</sup> m") == "10^\u22126 m"
 
 
 @pytest.mark.parametrize(

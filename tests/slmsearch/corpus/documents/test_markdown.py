@@ -125,6 +125,7 @@ def test_fields_of_a_head_are_metadata() -> None:
         ("```{note} Mind\n:class: x\nIt turns.\n```", "Note:\n\nMind\nIt turns."),
         ("```{code-block} sh\n:linenos:\nmake\n```", "```sh\nmake\n```"),
         ("(label)=\n## Wheel\n\nSee {ref}`the roof <roof>` and {doc}`yard`.", "## Wheel\n\nSee the roof and yard."),
+        ("10<sup>6</sup> of the 1<sup>st</sup>\n\n## m<sup>2</sup>\n\n<div>10<sup>-6</sup></div>", "10^6 of the 1st\n\n## m^2\n\n10^-6"),
         ("text<br>more <kbd>Ctrl</kbd>+<b>C</b> `<b>`", "text more Ctrl+C `<b>`"),
         ("[wheel]: https://a.b \"t\"\n\nA [Wheel][], [oak][wheel], [none][].", "A [Wheel](https://a.b), [oak](https://a.b), [none][]."),
         ('A {{% mill-term "oak wheel" %}} or {{< glossary term >}}. {{< new-in 1.12.0 />}} [x]({{< ref "yard" >}})',

@@ -114,6 +114,7 @@ def test_a_document_keeps_its_text_and_code_and_loses_what_leads_elsewhere():
             ("1. one:\n\n```\nx\n```\n\n   more\n\n2. two\n\n   (1) a\n   (2) b\n\n3. three\n\nend\n\n1. one"),
         ),
         ("2\\ :sup:`32` and H\\ :sub:`2`\\ O", "2^32 and H2O"),
+        ("the 1\\ :sup:`st`", "the 1st"),
         (
             "Mill\n====\n\nSee :ref:`the-wheel`, :ref:`yard`.\n\n.. _the-wheel:\n\nOf the wheel\n------------\n\nfloat.__x__ turns",
             "# Mill\n\nSee Of the wheel, yard.\n\n## Of the wheel\n\nfloat.__x__ turns",

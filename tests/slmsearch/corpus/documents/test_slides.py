@@ -45,6 +45,19 @@ def test_slides_are_sections_with_their_notes_tables_and_charts() -> None:
     assert found.metadata["section_pages"] == [["Mills of Halden", 1], ["Trams", 2], ["Slide 3", 3]]
 
 
+def test_superscripts_keep_their_numbers_apart() -> None:
+    deck, out = Presentation(), io.BytesIO()
+    slide = deck.slides.add_slide(deck.slide_layouts[6])
+    for frame in (slide.shapes.add_textbox(0, 0, 9, 9).text_frame, slide.shapes.add_table(1, 1, 0, 9, 9, 9).table.cell(0, 0).text_frame):
+        for text, baseline in (("10", None), ("6", "30000"), (" m", "0"), ("2", "-25000")):
+            run = frame.paragraphs[0].add_run()
+            run.text = text
+            if baseline is not None:
+                run.font._element.set("baseline", baseline)
+    deck.save(out)
+    assert slides_to_markdown(out.getvalue()).content == "## Slide 1\n\n10^6 m2\n\n10^6 m2"
+
+
 def test_titles_in_other_placeholders_are_found_and_what_runs_along_is_said() -> None:
     deck, out = Presentation(), io.BytesIO()
     for text in ("Trams of Halden", "Boats"):

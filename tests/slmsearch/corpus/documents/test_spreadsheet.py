@@ -11,6 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from openpyxl import Workbook
+from openpyxl.cell.rich_text import CellRichText, TextBlock
+from openpyxl.cell.text import InlineFont
 from openpyxl.styles import Font, PatternFill
 
 from slmsearch.corpus.documents.cell_formats import show_value
@@ -81,6 +83,14 @@ def test_the_look_of_empty_cells_far_away_hides_no_row_and_takes_no_time() -> No
     read = saved(book)
     assert time.process_time() - started < 5
     assert "| wheel 399 | 399 |" in read.content and not read.dropped
+
+
+def test_superscripts_keep_their_numbers_apart() -> None:
+    up = InlineFont(vertAlign="superscript")
+    power, area = CellRichText("10", TextBlock(up, "6")), CellRichText(TextBlock(InlineFont(b=True), "m"), TextBlock(up, "2"))
+    assert sheet_of([["ship", "crew", area], ["Vega", power, 4], ["Anna", 12, 8]]).content == (
+        "| ship | crew | m^2 |\n| --- | --- | --- |\n| Vega | 10^6 | 4 |\n| Anna | 12 | 8 |"
+    )
 
 
 def test_merged_cells_stand_in_each_of_their_places() -> None:

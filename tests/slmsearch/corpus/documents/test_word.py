@@ -1,6 +1,7 @@
 """Word documents: what a person sees on the page, under the heading that a person sees above it."""
 
 import io
+import re
 import zipfile
 from collections.abc import Sequence
 
@@ -193,6 +194,28 @@ def test_text_boxes_are_read_once_and_fields_by_what_they_show() -> None:
     code = '<w:r><w:fldChar w:fldCharType="begin"/></w:r><w:r><w:instrText>SEQ Table</w:instrText></w:r><w:r><w:t>7</w:t></w:r>'
     found = read(f"<w:p><w:r><w:t xml:space='preserve'>Table </w:t></w:r>{code}<w:r>{ways}</w:r></w:p>")
     assert found.content == "Table 7\n\nIn a box"
+
+
+def test_superscripts_and_formulas_keep_their_numbers_apart() -> None:
+    def run(text: str, place: str = "") -> str:
+        return f'<w:r><w:rPr><w:vertAlign w:val="{place}"/></w:rPr><w:t xml:space="preserve">{text}</w:t></w:r>'
+
+    up = "superscript"
+    assert read(
+        f"<w:p>{run('10')}{run('-', up)}{run('6', up)}{run(' m')}{run('2', up)} {run('of H')}{run('2', 'subscript')}</w:p>"
+    ).content == ("10^-6 m^2of H2")
+    assert read(f"<w:p>{run('The 1')}{run('st', up)}{run(', 2')}{run('nd', up)}</w:p>").content == "The 1st, 2nd"
+    names = 'xmlns:m="http://schemas.openxmlformats.org/officeDocument/2006/math"'
+    formulas = {
+        "<m:f><m:fPr/><m:num>3</m:num><m:den>4</m:den></m:f>": "3/4",
+        "<m:f><m:num><m:sSup><m:e>x</m:e><m:sup>10</m:sup></m:sSup>+y</m:num><m:den>z</m:den></m:f>": "(x^10+y)/z",
+        "<m:sSubSup><m:e>x</m:e><m:sub>1</m:sub><m:sup>n+1</m:sup></m:sSubSup>": "x1^(n+1)",
+        "<m:rad><m:deg/><m:e>2</m:e></m:rad>": "√2",
+        '2<m:d><m:dPr><m:endChr m:val="]"/></m:dPr><m:e>a+b</m:e></m:d>': "2(a+b]",
+    }
+    for formula, wanted in formulas.items():
+        runs = re.sub(r"(?<=>)([\w+]+)(?=<)|^(\w)", r"<m:r><m:t>\1\2</m:t></m:r>", formula)
+        assert read(f"<w:p {names}><m:oMath>{runs}</m:oMath></w:p>").content == wanted
 
 
 def test_what_is_left_out_is_said() -> None:
