@@ -16,6 +16,18 @@ MAX_CHARS = 500
 _DATE = re.compile(r"([0-9]{4})(?:-([0-9]{2})(?:-([0-9]{2}))?)?")
 _STAMP = re.compile(r"([0-9]{4})-?([0-9]{2})-?([0-9]{2})(?![0-9-])")
 """A date at the beginning of a time."""
+_DAY_FIRST = re.compile(r"([0-9]{1,2})\. ?([0-9]{1,2})\. ?([0-9]{4})")
+"""A date with points, whose order is never another; with slashes or dashes it may be."""
+_NAMED = re.compile(r"(?:[a-z]+\.?,? )?(?:([0-9]{1,2})(?:\.|er|o)? ?(?:de )?)?([a-z]{3,})\.? (?:del? )?([0-9]{4})")
+"""A date with the name of its month, as it is written in German, French, Spanish and Italian."""
+_MONTHS = (
+    "januar janner janvier enero gennaio", "februar fevrier febrero febbraio", "marz maerz mrz mars marzo", "april avril abril aprile",
+    "mai mayo maggio", "juni juin junio giugno", "juli juillet julio luglio", "august aout agosto",
+    "september septembre septiembre settembre", "oktober octobre octubre ottobre", "november novembre noviembre",
+    "dezember decembre diciembre dicembre",
+)  # fmt: skip
+"""Names of the months without accents; `read_values` reads the English ones."""
+_CLOCK = re.compile(r"(?:,? |T)(?:um |at )?[0-9]{1,2}:[0-9]{2}.*", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,15 +110,27 @@ def _plain(path: str) -> str:
 
 def read_date(said: object) -> str:
     """Return a page's date as 2025-03-31, 2025-03 or 2025, as far as it is known; empty for none."""
-    text = str(said).strip()[:MAX_CHARS] if said else ""
+    text = _CLOCK.sub("", str(said).strip()[:MAX_CHARS]) if said else ""
+    iso = text
     if found := _STAMP.match(text):
-        text = "-".join(found.groups())
-    if _is_date(text):
-        return text
+        iso = "-".join(found.groups())
+    elif found := _DAY_FIRST.fullmatch(text):
+        iso = f"{found[3]}-{found[2]:0>2}-{found[1]:0>2}"
+    elif found := _NAMED.fullmatch(_plain_letters(text)):
+        month = next((number for number, names in enumerate(_MONTHS, 1) if f" {found[2]}" in f" {names}"), 0)
+        iso = f"{found[3]}-{month:02}" + (f"-{found[1]:0>2}" if found[1] else "")
+    if _is_date(iso):
+        return iso
     for kind, *parts in read_values(text):
         if kind == "date" and parts[1] != "0":
             return "-".join(part.zfill(2) for part in parts[1:] if part != "0")
     return ""
+
+
+def _plain_letters(text: str) -> str:
+    from text_unidecode import unidecode
+
+    return str(unidecode(text)).lower()
 
 
 def _tags(page: Page) -> set[str]:
