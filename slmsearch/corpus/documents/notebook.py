@@ -1,6 +1,6 @@
-"""Jupyter notebooks as Markdown: text cells unchanged, code cells as code, each followed by its printed text.
+"""Jupyter notebooks as Markdown: text cells unchanged, code cells as code, each followed by the text that it printed or showed.
 
-Pictures and interactive output are dropped; a long output is cut.
+Pictures and interactive output are dropped; a long output is cut. Raw cells, which are for other programs, are left out, and named.
 """
 
 import json
@@ -19,6 +19,9 @@ MAX_OUTPUT_CHARS = 1500
 _COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _NAMED = ("image/", "application/vnd.jupyter.widget-view")
 """Types of outputs whose text is only a name: pictures and widgets."""
+_OBJECT = re.compile(r"\s*(?:<[\w.]+ (?:object|at)\b.*>)?\s*", re.DOTALL)
+"""Text that only names an object; what people see is in another type."""
+_SHOWN_CHARS = 200
 
 
 def notebook_to_markdown(text: str) -> Document:
@@ -41,10 +44,14 @@ def notebook_to_markdown(text: str) -> Document:
 
 def _cell(cell: dict[str, Any], language: str, dropped: list[Sequence[str]]) -> list[str]:
     source = _joined(cell["source"]).strip("\n")
-    if cell["cell_type"] != "code":
-        read = read_markdown(source) if cell["cell_type"] == "markdown" else Document("", "")
+    if cell["cell_type"] == "markdown":
+        read = read_markdown(source)
         dropped += read.dropped
         return [read.content] if read.content.strip() else []
+    if cell["cell_type"] != "code":
+        raw = split_front_matter(source).rest.strip()
+        dropped += [("raw cell", raw[:_SHOWN_CHARS])] if raw else []
+        return []
     printed = "\n".join(filter(None, (_COLOUR.sub("", _printed(output)).strip("\n") for output in cell.get("outputs", []))))
     if len(printed) > MAX_OUTPUT_CHARS:
         printed = f"{printed[:MAX_OUTPUT_CHARS]}\n..."
@@ -57,7 +64,23 @@ def _printed(output: dict[str, Any]) -> str:
         return _joined(output["text"])
     if kind == "error":
         return f"{output['ename']}: {output['evalue']}"
-    return "" if any(name.startswith(_NAMED) for name in data) else _joined(data.get("text/plain", ""))
+    if any(name.startswith(_NAMED) for name in data):
+        return ""
+    plain = _joined(data.get("text/plain", ""))
+    if not _OBJECT.fullmatch(plain):
+        return plain
+    shown = _joined(data.get("text/markdown", data.get("text/latex", "")))
+    return shown or _read_page(_joined(data.get("text/html", ""))) or plain
+
+
+def _read_page(page: str) -> str:
+    """Return the text of an HTML output; empty if it has none."""
+    from slmsearch.corpus.documents.html import html_to_markdown
+
+    try:
+        return html_to_markdown(page.encode()).content
+    except NotTakenError:
+        return ""
 
 
 def _joined(text: str | list[str]) -> str:

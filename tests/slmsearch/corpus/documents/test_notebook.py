@@ -41,6 +41,26 @@ def test_text_code_and_what_it_printed_are_kept():
     assert notebook_to_markdown(notebook(title="Named"))[0] == "Named"
 
 
+def test_shown_markdown_and_html_are_kept_and_raw_cells_are_named():
+    def shown(**data: object) -> dict[str, object]:
+        return {"output_type": "display_data", "data": {f"text/{name}": text for name, text in data.items()}}
+
+    found = notebook_to_markdown(
+        notebook(
+            {"cell_type": "raw", "source": "---\ntitle: Tides\n---"},
+            code("a()", shown(markdown=["Ebb at **9:05**"], plain="<IPython.core.display.Markdown object>")),
+            code("b()", shown(html="<script>x</script><p>Flood at 15:20</p>", plain="<pandas.io.formats.style.Styler at 0x7f>")),
+            code("c()", shown(html="<table><tr><td>1</td></tr></table>")),
+            code("d()", shown(html="<div></div>", plain="<folium.folium.Map at 0x7f>")),
+            code("e()", shown(markdown="| a |", plain="   a\n0  7")),
+            {"cell_type": "raw", "source": "\\clearpage"},
+        )
+    )
+    assert (found.title, found.dropped) == ("Tides", [("raw cell", "\\clearpage")])
+    outputs = ["Ebb at **9:05**", "Flood at 15:20", "1", "<folium.folium.Map at 0x7f>", "   a\n0  7"]
+    assert found.content == "\n\n".join(f"```\n{name}()\n```\n\n```\n{output}\n```" for name, output in zip("abcde", outputs, strict=True))
+
+
 def test_of_a_long_output_the_beginning_stays():
     text = notebook_to_markdown(notebook(code("x", {"output_type": "stream", "text": "y" * 5000})))[1]
     assert MAX_OUTPUT_CHARS < len(text) < MAX_OUTPUT_CHARS + 50 and text.endswith("y\n...\n```")
