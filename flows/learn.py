@@ -1,6 +1,5 @@
 """The flow `learn`: from documents to a trained searcher within a time limit, and again when the documents changed."""
 
-import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
@@ -44,7 +43,6 @@ def learn(config: RunConfig = DEFAULTS) -> dict[str, object]:
     Args:
         config: settings that differ from the defaults, by section; docs/configuration.md explains each.
     """
-    began = time.monotonic()
     if (split := config.evaluate.split) != "test":
         raise ConfigError(f"evaluate.split is {split}: learn measures on pages that it does not train on, split test")
     folder = learnt_dir(config.paths, config.corpus.pages)
@@ -64,7 +62,7 @@ def learn(config: RunConfig = DEFAULTS) -> dict[str, object]:
             if not budget_s:
                 return run
             with run.stage(f"plan-{decide}", key) as run_id:
-                found = plan_task(key, decide, began + budget_s, run.config, **known)
+                found = plan_task(key, data.digest, decide, run.began + budget_s, run.config, **known)
                 run.tracker.record_params(run_id, found)
             get_run_logger().info("planned: %s", ", ".join(f"{name} {value}" for name, value in found.items()))
             planned.update(found)
@@ -85,7 +83,7 @@ def learn(config: RunConfig = DEFAULTS) -> dict[str, object]:
             )
         count = counts["test"]
         run = plan(run, "start", questions=count)
-        summary: Mapping[str, Any] = train_in(run, champion or first, decide)
+        summary: Mapping[str, Any] = train_in(run, data, champion or first, decide)
         learnt = {
             "right": count_right(summary, run.config.decision),
             "unknown": ask_twins(run, data, summary["lineage"]["train_key"]),
@@ -106,11 +104,11 @@ def make_questions(run: Pipeline) -> tuple[Pipeline, Data, Asked]:
     require_writer(run.config.learn, run.config.paths)
     data = prepare_data(run)
     with run.stage("questions") as run_id:
-        asked = ask_task(data, run.config)
-        run.tracker.record_params(run_id, {name: asked[name] for name in ("count", "kept", "left_test")})
+        asked = ask_task(data, run.run_id, run.config)
+        run.tracker.record_params(run_id, {name: asked[name] for name in ("count", "kept", "left_test", "unasked")})
         run.tracker.record_json(run_id, asked["corrections"], "corrections.json")
     run = replace(run, config=run.config.changed({"corpus.questions": asked["path"]}))
-    return run, prepare_data(run), asked
+    return run, prepare_data(run, pages=data.digest), asked
 
 
 def count_right(summary: Mapping[str, Any], decision: DecisionConfig) -> dict[str, float]:

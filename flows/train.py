@@ -47,7 +47,7 @@ def train_and_eval(config: RunConfig = DEFAULTS) -> dict[str, object]:
         config: settings that differ from the defaults, by section; docs/configuration.md explains each.
     """
     with open_pipeline("train-and-eval", config, trains=True) as run:
-        return train_in(run)
+        return train_in(run, prepare_data(run))
 
 
 @flow(name="train-planner", persist_result=True, result_serializer="json")
@@ -58,7 +58,7 @@ def train_planner(config: RunConfig = DEFAULTS) -> dict[str, object]:
         config: settings that differ from the defaults, by section; docs/configuration.md explains each.
     """
     with open_pipeline("train-planner", config.model_copy(update={"environment": "planner"}), trains=True) as run:
-        return train_in(run)
+        return train_in(run, prepare_data(run))
 
 
 @flow(name="train", persist_result=True, result_serializer="json")
@@ -97,16 +97,17 @@ def as_set(run: Pipeline, before: Evaluated) -> Pipeline:
     return run
 
 
-def train_in(run: Pipeline, begin: PolicyConfig | None = None, decide: Decide = as_set) -> dict[str, object]:
+def train_in(run: Pipeline, data: Data, begin: PolicyConfig | None = None, decide: Decide = as_set) -> dict[str, object]:
     """Train in an open run; return the summary.
 
     Args:
         run: the run.
+        data: what it trains on and is measured by, to the end of the run.
         begin: policy that the supervised start begins with; None takes the configured one.
         decide: function that sets settings after the evaluation of the start.
     """
     environment, base = environment_of(run.config), run
-    data, controls = prepare_data(run), environment.controls(run.config)
+    controls = environment.controls(run.config)
     require_forecast(run, data)
     reference = controls.reference
     data_dir = run.config.paths.data_dir
@@ -141,7 +142,7 @@ def evaluated_all(run: Pipeline, data: Data, specs: Iterable[PolicySpec]) -> dic
 
 def evaluated_control(run: Pipeline, data: Data, seconds: float, name: str, training: str) -> ControlEvaluated:
     """Train a model by supervision as long as the training of a key, and evaluate it; the result also holds its training time."""
-    control = train_sft_control(run, seconds, name, training)
+    control = train_sft_control(run, data, seconds, name, training)
     policy = run.config.policy.model_copy(update={"model": control["model"], "adapter": None, "base_url": None})
     evaluation = evaluate_policy(run, data, PolicySpec(f"sft-{name}", policy), f"evaluate-{name}")
     return {**evaluation, "steps": control["steps"], "training_s": control["seconds"]}

@@ -9,6 +9,7 @@ from slmsearch.config import RunConfig
 from slmsearch.corpus.data_report import DataFinding, DataReport
 from slmsearch.corpus.documents.skipped import Skipped
 from slmsearch.corpus.expectations import find_skipped
+from slmsearch.corpus.store import add_questions
 from slmsearch.environments.registry import environment_of
 from tasks.caching import cached
 from tasks.child import in_child
@@ -26,9 +27,14 @@ class Data:
 
 
 @task(name="load-corpus", cache_policy=NO_CACHE)
-def load_corpus_task(config: RunConfig) -> tuple[str, tuple[DataFinding, ...]]:
-    """Materialise or find questions, splits and pages; return the digest, and the skipped files of a folder as findings."""
+def load_corpus_task(config: RunConfig, pages: str | None = None) -> tuple[str, tuple[DataFinding, ...]]:
+    """Materialise or find questions, splits and pages; return the digest, and the skipped files of a folder as findings.
+
+    `pages` is the digest of a corpus that gives the pages: their source, which may have changed since, is not read again.
+    """
     skipped: list[Skipped] = []
+    if pages is not None:
+        return add_questions(config.corpus, config.paths.corpora, pages, skipped), tuple(find_skipped(skipped))
     with Progress("corpus", "files") as progress:
         digest = environment_of(config).data(config).build(config.paths.corpora, skipped, progress)
     return digest, tuple(find_skipped(skipped))

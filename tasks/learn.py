@@ -29,6 +29,8 @@ from tasks.progress import Progress
 QUESTIONS, PRINTS, CORRECTIONS, PAGE_SPLITS = "questions.jsonl", "pages.json", "corrections.json", "splits.json"
 """Files in the folder of a learnt corpus: questions with splits, states of pages at that time, results of corrections; splits of pages by
 id and by content, also of pages that are gone."""
+ASKED = "asked.json"
+"""File: the run that made questions last, what it made, and the sections that its time did not reach."""
 BEGINNINGS, SETTINGS = "beginnings.json", "settings.yaml"
 """Files: the champion that a training on some data began with, and the settings to ask the searcher with."""
 MAX_QUESTIONS, MAX_TWO_HOP = 5000, 800
@@ -48,6 +50,8 @@ class Asked(TypedDict):
     """Result by id of the feedback: `accepted`, or the reason of a refusal."""
     left_test: int
     """Number of questions moved to training because a person corrected an answer about their page."""
+    unasked: int
+    """Number of sections that the language model did not reach; the next run asks about them."""
 
 
 def learnt_dir(paths: PathsConfig, pages: str | None) -> Path:
@@ -78,20 +82,26 @@ def held(folder: Path, pages: str | None) -> Iterator[None]:
 
 
 @task(name="questions", cache_policy=NO_CACHE)
-def ask_task(data: Data, config: RunConfig) -> Asked:
-    """Make questions about new or changed pages, add corrections, and write all of them with their splits.
+def ask_task(data: Data, run_id: str, config: RunConfig) -> Asked:
+    """Make questions about what is new, changed or was not reached, add corrections, and write all of them with their splits.
 
-    If `corpus.questions` names a source, its questions are used, and none is made.
+    A resumed run keeps the questions that it made before it was killed. If `corpus.questions` names a source, its questions are used, and
+    none is made.
+
+    Args:
+        data: corpus and index of the pages.
+        run_id: MLflow run of the flow, by which a resumed run is known.
+        config: settings of the run.
 
     Raises:
         CorpusError: no question can be made.
     """
     with Progress("questions", "pages") as progress:
-        asked: Asked = in_child(ask, data, config, progress=progress)
+        asked: Asked = in_child(ask, data, run_id, config, progress=progress)
     return asked
 
 
-def ask(data: Data, config: RunConfig, progress: Callable[[int, int], None]) -> Asked:
+def ask(data: Data, run_id: str, config: RunConfig, progress: Callable[[int, int], None]) -> Asked:
     """Do the work of `ask_task` in this process."""
     from slmsearch.environments.searcher.indexed_corpus import open_indexed_corpus
     from slmsearch.environments.writer.trained_writer import make_question_writer
@@ -107,6 +117,9 @@ def ask(data: Data, config: RunConfig, progress: Callable[[int, int], None]) -> 
     if config.judge.kind != "exact" and not settings.writer and settings.questions != "gaps":  # the judge's model writes them
         models["judge"] = f"{config.judge.kind} {config.judge.model}"
     prints, earlier = print_pages(toolbox.library, {"questions": settings.questions, **models}), NOTHING
+    last = read_json(folder / ASKED)
+    if last.get("run") == run_id and read_json(folder / PRINTS) == prints:
+        return cast("Asked", last["asked"])
     lines = (folder / QUESTIONS).read_text(encoding="utf-8").splitlines() if (folder / PRINTS).is_file() else []
     if config.corpus.questions:
         given = list(read_questions(config.paths.corpora / data.digest))
@@ -120,7 +133,8 @@ def ask(data: Data, config: RunConfig, progress: Callable[[int, int], None]) -> 
             given = [(one, follows[one.id] if one.page_ids else split) for one, split in given if not one.page_ids or one.id in follows]
         earlier = Earlier([{**question.row(), "split": split} for question, split in given], prints)
     elif lines:
-        earlier = Earlier([json.loads(line) for line in lines], read_json(folder / PRINTS), read_json(folder / PAGE_SPLITS))
+        unasked = frozenset(last.get("unasked", ()))
+        earlier = Earlier([json.loads(line) for line in lines], read_json(folder / PRINTS), read_json(folder / PAGE_SPLITS), unasked)
     two_hop = 0 if config.corpus.questions else MAX_TWO_HOP
     renewed = renew_questions(filters, prints, earlier, _corrections(config), two_hop, writer, progress, settings.questions)
     if not renewed.rows:
@@ -133,9 +147,12 @@ def ask(data: Data, config: RunConfig, progress: Callable[[int, int], None]) -> 
     of_pages = {str(page): str(row["split"]) for row in renewed.rows for page in row["page_ids"]}
     of_prints = {prints[page]: split for page, split in of_pages.items() if page in prints}
     replace_json(folder / PAGE_SPLITS, {**read_json(folder / PAGE_SPLITS), **of_pages, **of_prints})
+    left = renewed.made.unasked
+    counts = {"count": len(renewed.rows), "kept": renewed.kept, "left_test": renewed.left_test, "unasked": len(left)}
+    asked = cast("Asked", {"path": str(folder / QUESTIONS), "corrections": corrections, **counts})
+    replace_json(folder / ASKED, {"run": run_id, "asked": asked, "unasked": left})
     replace_json(folder / PRINTS, prints)  # last: pages are done when their questions are
-    counts = {"count": len(renewed.rows), "kept": renewed.kept, "left_test": renewed.left_test}
-    return cast("Asked", {"path": str(folder / QUESTIONS), "corrections": corrections, **counts})
+    return asked
 
 
 def _corrections(config: RunConfig) -> list[Correction]:
@@ -160,11 +177,12 @@ def corrections_learnt(learnt: Path) -> dict[str, str]:
 
 
 @task(name="plan", cache_policy=NO_CACHE)
-def plan_task(key: str, decide: str, ends: float, config: RunConfig, **known: float) -> dict[str, int]:
+def plan_task(key: str, digest: str, decide: str, ends: float, config: RunConfig, **known: float) -> dict[str, int]:
     """Decide settings by the remaining time, or find the decision of an interrupted run under that key.
 
     Args:
         key: content key of the work that the steps are for.
+        digest: corpus of the run.
         decide: `start`, or `training` once the start is evaluated.
         ends: value of `time.monotonic` at which the whole run must end.
         config: settings of the run.
@@ -176,7 +194,7 @@ def plan_task(key: str, decide: str, ends: float, config: RunConfig, **known: fl
     plans = learnt_dir(config.paths, config.corpus.pages) / f"steps-{key}.json"
     if not (found := read_json(plans).get(decide)):
         if decide == "start":
-            speed = Speed(**in_child("slmsearch.training.teach:measure_speed", config))
+            speed = Speed(**in_child("slmsearch.training.teach:measure_speed", config, digest))
             end_child()  # the model that was tried
             found = {**plan_start(ends - time.monotonic(), speed, int(known["questions"]), config.sft)}
         else:

@@ -86,8 +86,11 @@ def speed(per_second: float) -> str:
 class Progress:
     """Progress display; call it with the count and the total."""
 
-    def __init__(self, what: str, unit: str = "", clock: Callable[[], float] = time.monotonic) -> None:
-        """Set up the display without showing it; the unit is in the plural."""
+    def __init__(
+        self, what: str, unit: str = "", clock: Callable[[], float] = time.monotonic, on_tick: Callable[[], None] = lambda: None
+    ) -> None:
+        """Set up the display without showing it; the unit is in the plural. Its thread calls `on_tick` every quarter of a minute."""
+        self._on_tick = on_tick
         self._clock = clock
         self._began = self._last = clock()
         self._seen = Seen(what, unit, self._began)
@@ -139,7 +142,8 @@ class Progress:
         self._last = self._clock()
 
     def tick(self) -> None:
-        """Print the progress, if nothing was printed for long enough and no inner progress prints it."""
+        """Call `on_tick`; print the progress, if nothing was printed for long enough and no inner progress prints it."""
+        self._on_tick()
         now = self._clock()
         if now - self._last < LINE_SECONDS:
             return

@@ -99,25 +99,25 @@ def train_task(digest: str, index_key: str, run_id: str, config: RunConfig) -> T
 
 
 @task(name="train-sft-control", cache_policy=NO_CACHE)
-def train_control_task(key: str, seconds: float, run_id: str, config: RunConfig) -> Control:
+def train_control_task(key: str, seconds: float, digest: str, run_id: str, config: RunConfig) -> Control:
     """Continue supervised training from the policy's model, or look the control of a content key up; curves go to an MLflow run.
 
     `seconds` is the time of the training that it is compared with.
     """
     out = config.paths.training / f"control-{key}"
     with Progress("SFT control", "steps") as progress:
-        on_log, on_phase = _recording(open_tracker(config.paths, config.tracking), run_id), progress.phase
-        facts: Control = in_child("slmsearch.training.teach:train_control", config, out, seconds, on_log=on_log, on_phase=on_phase)
+        told = {"on_log": _recording(open_tracker(config.paths, config.tracking), run_id), "on_phase": progress.phase}
+        facts: Control = in_child("slmsearch.training.teach:train_control", config, out, seconds, **told, digest=digest)
     return {**facts, "model": str(out)}
 
 
 @task(name="train-sft", cache_policy=NO_CACHE)
-def train_start_task(key: str, sources: Sequence[str], run_id: str, config: RunConfig) -> Control:
+def train_start_task(key: str, sources: Sequence[str], digest: str, run_id: str, config: RunConfig) -> Control:
     """Train the supervised start of a run on examples of some sources, or look it up by its content key; curves go to an MLflow run."""
     out = config.paths.training / f"sft-{key}"
     with Progress("SFT", "steps") as progress:
         told = {"on_log": _recording(open_tracker(config.paths, config.tracking), run_id), "on_phase": progress.phase}
-        facts: Control = in_child("slmsearch.training.teach:train_start", config, [*sources], out, **told, once=True)
+        facts: Control = in_child("slmsearch.training.teach:train_start", config, [*sources], out, **told, once=True, digest=digest)
     return {**facts, "model": str(out)}
 
 

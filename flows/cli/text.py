@@ -118,6 +118,8 @@ def render_learnt(result: Mapping[str, Any], paths: PathsConfig, decision: Decis
         f"time              {learnt['question_s']:.1f} s for one question",
         f"learnt from       {asked['count']} questions, {asked['kept']} of them made before",
     ]
+    if asked["unasked"]:
+        lines.append(f"not asked about   {asked['unasked']} sections, for lack of time: the next run asks about them")
     if unknown:
         spread = _percent(unknown)
         lines.append(f'"I don\'t know"    said for {spread} of {unknown["n"]:.0f} questions whose answer is not there')

@@ -7,7 +7,7 @@ Prefect knows the MLflow run by a link artifact, MLflow the flow run by tags, an
 import json
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 
@@ -24,17 +24,20 @@ from flows.stages.preflight import preflight
 from slmsearch.config import RunConfig
 from slmsearch.corpus.store import read_manifest
 from slmsearch.environments.registry import environment_of
+from slmsearch.errors import ServiceError
 from slmsearch.keys import content_key
 from slmsearch.report.tables import Trust
 from tasks.child import keeping_child
 from tasks.environment import describe_environment
 from tasks.progress import Progress
 from tasks.reconcile import label_flow_run
-from tasks.tracking import FLOW_RUN, FLOW_RUN_NAME, Tracker, describe_stop, open_tracker
+from tasks.tracking import FLOW_RUN, FLOW_RUN_NAME, PREFIX, Tracker, describe_stop, open_tracker
 
 DAY = timedelta(days=1)
 DEFAULTS = RunConfig()
 """Parameters of a flow run without any."""
+USED_S = f"{PREFIX}used_s"
+"""Tag: the seconds that all attempts of a run have used."""
 
 
 @dataclass
@@ -47,6 +50,8 @@ class Pipeline:
     tracker: Tracker
     run_id: str
     """MLflow parent run."""
+    began: float
+    """Value of `time.monotonic` at which the run began; a resumed one began earlier by the time that its killed attempts used."""
     lineage: dict[str, str] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     """Wall time by stage."""
@@ -58,11 +63,18 @@ class Pipeline:
         """Hold a child run open for a stage and measure its time; its key is that of its result, or the pipeline's if it has none."""
         started = time.monotonic()
         try:
-            with self.tracker.run(name, key or self.key, self.run_id, _flow_tags()) as run_id, Progress(name):
+            stage = self.tracker.run(name, key or self.key, self.run_id, _flow_tags())
+            with stage as run_id, Progress(name, on_tick=self.note_used):
                 yield run_id
                 self.tracker.set_tags(run_id, self._lineage_tags())
+            self.note_used()
         finally:
             self.seconds[name] = round(self.seconds.get(name, 0.0) + time.monotonic() - started, 2)
+
+    def note_used(self) -> None:
+        """Record the time that the run has used, for the process that resumes it if this one is killed."""
+        with suppress(ServiceError):
+            self.tracker.set_tags(self.run_id, {USED_S: f"{time.monotonic() - self.began:.1f}"})
 
     def note_keys(self, **keys: str) -> None:
         """Add keys to the lineage."""
@@ -99,6 +111,7 @@ class Pipeline:
 
     def finish(self) -> None:
         """Write the lineage to both trackers."""
+        self.note_used()
         self.tracker.set_tags(self.run_id, self._lineage_tags())
         self.tracker.record_json(self.run_id, self.lineage, "lineage.json")
         show_lineage(self.lineage)
@@ -111,6 +124,7 @@ def open_pipeline(name: str, config: RunConfig, trains: bool = False) -> Iterato
     Raises:
         ConfigError, ModelError, ServiceError: the run lacks something it needs.
     """
+    began = time.monotonic()
     config = settle(name_model(config), () if name == "nightly" else ("nightly.",))
     own_flow_run()
     preflight(config, trains)
@@ -127,7 +141,7 @@ def open_pipeline(name: str, config: RunConfig, trains: bool = False) -> Iterato
         tracker.record_json(run_id, recorded := recordable(config), "config.json")
         tracker.record_json(run_id, describe_environment(), "environment.json")
         show_mlflow_run(mlflow_run_url(config.tracking, tracker.experiment_id, run_id, find_up(config.paths)), run_id)
-        pipeline = Pipeline(config, key, tracker, run_id)
+        pipeline = Pipeline(config, key, tracker, run_id, began - float(tracker.find_tag(run_id, USED_S) or 0.0))
         pipeline.note_keys(source_key=source or "", config_hash=content_key(config=recorded))
         try:
             yield pipeline

@@ -38,15 +38,15 @@ INDEX_CODE = ("corpus", "retrieval")
 PLAY_CODE = ("corpus", "retrieval", "models", "sampling", "judge", "episodes", "environments", "evaluate")
 
 
-def validate_data(run: Pipeline) -> str:
-    """Materialise and check the data of the environment; return their digest.
+def validate_data(run: Pipeline, pages: str | None = None) -> str:
+    """Materialise and check the data of the environment, or the pages of a corpus with the configured questions; return their digest.
 
     Raises:
         CorpusError: they cannot be read, or have critical findings.
     """
     config, source = run.config, environment_of(run.config).data(run.config)
     with run.stage("validate") as run_id:
-        digest, skipped = load_corpus_task.with_options(**retried(any(map(is_on_hub, source.sources().values()))))(config)
+        digest, skipped = load_corpus_task.with_options(**retried(any(map(is_on_hub, source.sources().values()))))(config, pages)
         run.note_keys(data_digest=digest)
         if origin := read_manifest(config.paths.corpora / digest).origin:
             run.note_keys(texts=f"{origin['attribution']}, {origin['licence']}")
@@ -60,9 +60,9 @@ def validate_data(run: Pipeline) -> str:
     return digest
 
 
-def prepare_data(run: Pipeline, current: bool = True) -> Data:
-    """Validate or find the data of the configured environment, and its index if it has one."""
-    digest = validate_data(run)
+def prepare_data(run: Pipeline, current: bool = True, pages: str | None = None) -> Data:
+    """Validate or find the data of the configured environment, and its index if it has one; `pages` as in `validate_data`."""
+    digest = validate_data(run, pages)
     key = environment_of(run.config).data(run.config).index_key(digest)
     if not key:
         run.note_keys(index_key="")
@@ -177,7 +177,7 @@ def start_from_examples(run: Pipeline, data: Data) -> Pipeline:
     config = run.config
     with run.stage("train-sft", key) as run_id, device(run.config.train):
         sources = environment_of(run.config).teaching(run.config).start_sources()
-        start = train_start_task(key, sources, run_id, config)
+        start = train_start_task(key, sources, data.digest, run_id, config)
         run.tracker.record_params(run_id, {f"sft.{name}": value for name, value in start.items()})
     run.note_keys(sft_key=key)
     return replace(run, config=config.changed({"policy.model": start["model"], "policy.adapter": None}))
@@ -189,11 +189,11 @@ def lay_out_training(run: Pipeline, data: Data) -> str:
         return lay_out_task(data.digest, data.index_key, run.config)
 
 
-def train_sft_control(run: Pipeline, seconds: float, name: str, training: str) -> Control:
+def train_sft_control(run: Pipeline, data: Data, seconds: float, name: str, training: str) -> Control:
     """Train the run's model by supervision for the time that the training of a key took, if no steps are set."""
     key = control_key(run.config, model_hash(run.config.policy.model), training)
     with run.stage(f"train-{name}", key) as run_id, device(run.config.train):
-        result = train_control_task(key, seconds, run_id, run.config)
+        result = train_control_task(key, seconds, data.digest, run_id, run.config)
         run.tracker.record_params(run_id, {"control.seconds": result["seconds"]})
     run.note_keys(**{f"{name}_key": key})
     return result

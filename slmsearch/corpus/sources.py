@@ -81,7 +81,7 @@ def load_source(
     pages, not_taken, _ = load_pages(config, memory, progress)
     if skipped is not None:
         skipped += not_taken
-    questions, splits = _all_questions(config, pages)
+    questions, splits = load_asked(config, pages)
     pages, questions = _limited(pages, questions, config.limit_pages)
     if config.sections == "headings":
         return Source(pages, questions, splits)
@@ -121,7 +121,12 @@ def _say_empty(source: str, skipped: list[Skipped]) -> str:
     return f"{source} holds no pages{found}; {wanted}"
 
 
-def _all_questions(config: CorpusConfig, pages: list[Page]) -> tuple[list[Question], dict[str, str]]:
+def load_asked(config: CorpusConfig, pages: list[Page]) -> tuple[list[Question], dict[str, str]]:
+    """Load the configured questions about pages, and the splits that their rows give.
+
+    Raises:
+        CorpusError: the source is missing, empty, broken, or uses an id twice.
+    """
     if config.questions is None:
         return (generate_world(config.world).questions if config.pages is None else []), {}
     library = Library(pages)
@@ -239,7 +244,7 @@ def source_parts(config: CorpusConfig) -> dict[str, object] | None:
     Raises:
         CorpusError: a file cannot be read.
     """
-    prints = [_print(source) for source in (config.pages, config.questions)]
+    prints = [source_print(source) for source in (config.pages, config.questions)]
     if any(source is not None and made is None for source, made in zip((config.pages, config.questions), prints, strict=True)):
         return None
     return {
@@ -253,7 +258,12 @@ def source_parts(config: CorpusConfig) -> dict[str, object] | None:
     }
 
 
-def _print(source: str | None) -> str | None:
+def source_print(source: str | None) -> str | None:
+    """Return a hash of the content of a source; None without one, or if it is unknown.
+
+    Raises:
+        CorpusError: a file cannot be read.
+    """
     if source is None:
         return None
     if source.startswith(PACKAGE_PREFIX):

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from slmsearch.artifacts.directories import publish, remove, staging_directory
 from slmsearch.artifacts.files import read_json, replace_text
@@ -20,7 +21,7 @@ from slmsearch.corpus.documents.skipped import Skipped
 from slmsearch.corpus.pages import Page
 from slmsearch.corpus.questions import FIELDS, Question
 from slmsearch.corpus.records import Row, page_row, write_rows
-from slmsearch.corpus.sources import Source, find_origin, load_source, source_parts
+from slmsearch.corpus.sources import Source, find_origin, load_asked, load_source, source_parts, source_print
 from slmsearch.corpus.splits import SPLIT_SEED, SPLITS, assign_splits
 from slmsearch.errors import CorpusError
 from slmsearch.keys import content_key, file_key
@@ -110,6 +111,27 @@ def store_corpus(
     except OSError as error:
         raise CorpusError(f"the corpus cannot be written to {corpora_dir} ({error}); free disk space or set paths.data_dir") from error
     return digest
+
+
+def add_questions(config: CorpusConfig, corpora_dir: Path, digest: str, skipped: list[Skipped] | None = None) -> str:
+    """Materialise the pages of a corpus with the configured questions and return their digest; the source of the pages is not read.
+
+    Each file that the corpus left out is added to `skipped`.
+
+    Raises:
+        CorpusError: the corpus or the questions are missing or broken, or the new corpus cannot be written.
+    """
+    newest = sorted((corpora_dir / SOURCES).glob("*.json"), key=lambda path: -path.stat().st_mtime)
+    made = next((record for record in map(read_json, newest) if record.get("digest") == digest), dict[str, Any]())
+    parts = made and {**made["parts"], "sources": [made["parts"]["sources"][0], source_print(config.questions)]}
+    skipped = [] if skipped is None else skipped
+
+    def load() -> Source:
+        skipped.extend(Skipped(**item) for item in made.get("skipped", ()))
+        pages = [*read_pages(corpora_dir / digest)]
+        return Source(pages, *load_asked(config, pages))
+
+    return store_corpus(config, corpora_dir, load, parts, skipped)
 
 
 def store_questions(config: CorpusConfig, corpora_dir: Path, load: Callable[[], list[Question]], parts: Mapping[str, object] | None) -> str:

@@ -44,6 +44,8 @@ class Teaching(Generic[Opened]):
     """Supervised training of a run's environment; by default there are no demonstrations."""
 
     config: RunConfig
+    digest: str | None = None
+    """Corpus of the run; None: the configured one, built or looked up."""
     tiny: ClassVar[TinyModel | None] = None
     """Tiny model of the environment; None: there is none."""
     seed_offset: ClassVar[int] = 0

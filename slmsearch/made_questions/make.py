@@ -74,6 +74,8 @@ class MadeQuestions:
     """Drafts that were filtered out, by reason."""
     faults: dict[str, int]
     """Number of a model's replies without a usable question, by reason."""
+    unasked: tuple[str, ...] = ()
+    """Ids of the sections that the language model did not reach before its time was over."""
 
 
 class Filters:
@@ -237,6 +239,7 @@ def make_questions(
     progress: Progress | None = None,
     about: Container[str] | None = None,
     kinds: Kinds = "written",
+    unasked: Container[str] = (),
 ) -> MadeQuestions:
     """Generate questions about the pages of a library.
 
@@ -247,6 +250,7 @@ def make_questions(
         progress: called with the number of pages done and their total.
         about: ids of the pages to ask about; None takes all.
         kinds: kinds of questions, where a model writes.
+        unasked: ids of sections of other pages that the language model is asked about, too.
 
     Raises:
         JudgeError: the model's server does not answer.
@@ -256,22 +260,30 @@ def make_questions(
     pages = [page for page in library.pages() if about is None or page.id in about]
     Random(f"questions/{seed}").shuffle(pages)
     _add_how_tos(filters, pages)
+    left: tuple[str, ...] = ()
     if writer is not None:
         room = limit - len(filters.taken) if limit else 0
-        _add_written(filters, writer, pages, room / 2 if kinds == "both" else room, progress)
+        others = [page for page in library.pages() if about is not None and page.id not in about]
+        waiting = [[excerpt for excerpt in excerpts_of(page, library) if excerpt.section_id in unasked] for page in others]
+        sources = [*(excerpts_of(page, library) for page in pages), *(iter(sections) for sections in waiting if sections)]
+        left = _add_written(filters, writer, sources, room / 2 if kinds == "both" else room, progress)
     if kinds != "written" or not filters.kept[WRITTEN]:
         _add_gaps(filters, seed, pages, progress)
     order = {page.id: number for number, page in enumerate(library.pages())}
     rows = tuple(map(make_row, sorted(filters.taken, key=lambda draft: order[draft.place.page_id])))
     faults = dict(writer.faults) if writer else {}
-    return MadeQuestions(rows, dict(filters.made), dict(filters.kept), dict(filters.dropped.most_common()), faults)
+    return MadeQuestions(rows, dict(filters.made), dict(filters.kept), dict(filters.dropped.most_common()), faults, left)
 
 
-def _add_written(filters: Filters, writer: QuestionWriter, pages: Sequence[Page], limit: float, progress: Progress | None) -> None:
-    """Add written questions up to a limit; a page gives one section per round."""
-    taken = _in_turn([excerpts_of(page, filters.library) for page in pages])
-    sections = [section for _, section in taken if len(section.text) >= MIN_SECTION_CHARS]
-    filters.reader = writer.reader
+def _add_written(
+    filters: Filters, writer: QuestionWriter, pages: Sequence[Iterator[Excerpt]], limit: float, progress: Progress | None
+) -> tuple[str, ...]:
+    """Add written questions about sections of pages, up to a limit; return the ids of those that the writer left for lack of time.
+
+    A page gives one section per round.
+    """
+    sections = [section for _, section in _in_turn(pages) if len(section.text) >= MIN_SECTION_CHARS]
+    filters.reader, done = writer.reader, 0
     for done, drafts in enumerate(writer.write(sections, filters), start=1):
         for draft in drafts:
             if not limit or filters.kept[WRITTEN] < limit:
@@ -279,8 +291,10 @@ def _add_written(filters: Filters, writer: QuestionWriter, pages: Sequence[Page]
         if progress is not None:
             progress(done * len(pages) // len(sections), len(pages))
         if limit and filters.kept[WRITTEN] >= limit:
+            done = len(sections)  # more questions are not wanted
             break
     filters.settle()
+    return tuple(section.section_id for section in sections[done:])
 
 
 def _add_how_tos(filters: Filters, pages: Sequence[Page]) -> None:

@@ -5,7 +5,7 @@ so the questions of its page leave the other splits.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -54,6 +54,8 @@ class Earlier:
     """Hashes of all pages at that time, by id."""
     splits: Mapping[str, str] = field(default_factory=dict)
     """Split of every page that was ever gold, by its id and by its hash: a page that was renamed, or comes back, keeps it."""
+    unasked: Container[str] = ()
+    """Ids of the sections that the language model is still to be asked about."""
 
 
 NOTHING = Earlier((), {})
@@ -90,7 +92,7 @@ def renew_questions(
     progress: Progress | None = None,
     kinds: Kinds = "written",
 ) -> Renewed:
-    """Generate questions about new and changed pages, keep the others, and add corrections.
+    """Generate questions about new and changed pages and sections that were not reached, keep the others, and add corrections.
 
     Args:
         filters: filters of the pages and their index, with the limit of new questions.
@@ -112,7 +114,7 @@ def renew_questions(
     drafts = {correction.id: _draft(correction, filters) for correction in corrections}
     states = {name: draft if isinstance(draft, str) else filters.refuse(draft) or ACCEPTED for name, draft in drafts.items()}
     changed = prints.keys() - unchanged
-    made = make_questions(filters, 0, writer, progress, changed, kinds)
+    made = make_questions(filters, 0, writer, progress, changed, kinds, earlier.unasked)
     if two_hop:
         made = add_two_hop(made, filters, 0, max(0, two_hop - sum(row["kind"] == "two_hop" for row in kept)), changed)
     corrected = [make_row(draft) for name, draft in drafts.items() if isinstance(draft, Draft) and states[name] == ACCEPTED]

@@ -68,7 +68,7 @@ def plan_start(left_s: float, speed: Speed, questions: int, sft: SftConfig) -> d
     steps = int(((1 - 2 * REWARDED_FRAC) * usable - PLAYED * limit * played_s) / speed.update_s)
     if steps < 1:
         needed = fixed_s + (PLAYED * min(questions, MIN_EVALUATED) * played_s + 10 * speed.update_s) / (1 - 2 * REWARDED_FRAC)
-        told = f"{left_s:.0f} s are left of the budget and at least {needed:.0f} s are needed; give more time with --budget"
+        told = f"{max(0.0, left_s):.0f} s are left of the budget and at least {needed:.0f} s are needed; give more time with --budget"
         raise ConfigError(f"{told}, {math.ceil((needed - left_s) / 60)} minutes more at least")
     enough = max(1, round(MAX_EPOCHS * speed.examples / batch))
     return {"sft.steps": min(steps, enough), "evaluate.limit": limit}

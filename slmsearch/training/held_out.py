@@ -27,12 +27,13 @@ Score = Callable[[Any], dict[str, float]]
 """Function that scores a model; returns its metrics by name."""
 
 
-def make_score(config: RunConfig, renderer: ChatRenderer) -> Score | None:
+def make_score(config: RunConfig, renderer: ChatRenderer, digest: str | None = None) -> Score | None:
     """Return a function that plays held-out questions with a model; None unless `evaluate.samples` asks for several episodes of each.
 
     Args:
         config: run; its corpus and index are opened.
         renderer: of the model's tokenizer.
+        digest: corpus of the run; None builds or looks up the configured one.
 
     Returns:
         Function whose result holds `held_out/correct` and `held_out/pass_at_k`, shares of `QUESTIONS` questions of the validation split.
@@ -40,7 +41,7 @@ def make_score(config: RunConfig, renderer: ChatRenderer) -> Score | None:
     settings = config.evaluate
     if settings.samples == 1:
         return None
-    digest = environment_of(config).data(config).build(config.paths.corpora)
+    digest = digest or environment_of(config).data(config).build(config.paths.corpora)
     environment, found = open_environment(config, digest), load_questions(config.paths.corpora, digest).get("validation", [])
     asked = found[:: max(1, len(found) // QUESTIONS)][:QUESTIONS]
 

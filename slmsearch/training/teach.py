@@ -205,6 +205,7 @@ def train_start(
     on_log: OnLog | None = None,
     on_phase: OnPhase = tell_nobody,
     once: bool = False,
+    digest: str | None = None,
 ) -> TrainingFacts:
     """Train `config.policy.model` by supervision and write the trained model.
 
@@ -217,6 +218,7 @@ def train_start(
         on_log: as in `train_sft`.
         on_phase: as in `train_sft`; also called for the questions played for `own`.
         once: return the record of a finished directory.
+        digest: corpus of the run; None builds or looks up the configured one where it is needed.
 
     Raises:
         TrainingError: none of the model's own episodes was right, or no example fits.
@@ -224,13 +226,19 @@ def train_start(
         ModelError: an example is longer than the model's context.
         PreflightError: the judge that would grade them has not passed its qualification.
     """
-    return teach(config.policy, config.train, out, FACTS, lambda: prepare_start(config, sources, say, on_phase), on_log, on_phase, once)
+
+    def prepare() -> Lesson:
+        return prepare_start(config, sources, say, on_phase, digest)
+
+    return teach(config.policy, config.train, out, FACTS, prepare, on_log, on_phase, once)
 
 
-def prepare_start(config: RunConfig, sources: Sequence[str], say: Say, on_phase: OnPhase = tell_nobody) -> Lesson:
+def prepare_start(
+    config: RunConfig, sources: Sequence[str], say: Say, on_phase: OnPhase = tell_nobody, digest: str | None = None
+) -> Lesson:
     """Load the model and its examples; see `train_start`."""
     environment = environment_of(config)
-    teaching = environment.teaching(config)
+    teaching = environment.teaching(config, digest)
     even = teaching.tiny is not None and teaching.tiny.even and not config.sft.batch_size
     if OWN in sources:
         require_qualified(config.judge, config.paths.data_dir)
@@ -244,7 +252,7 @@ def prepare_start(config: RunConfig, sources: Sequence[str], say: Say, on_phase:
             continue
         if source == OWN:
             sampler = TorchSampler(model.eval(), tokenizer, config.searcher.tool_role)
-            found, wrong = _own_episodes(environment, sampler, say, on_phase)
+            found, wrong = _own_episodes(environment, digest, sampler, say, on_phase)
             missed = Counter[str]()
         else:
             shown, missed = teaching.examples(source, wrong)
@@ -266,11 +274,16 @@ def prepare_start(config: RunConfig, sources: Sequence[str], say: Say, on_phase:
         streams = [repeated(found, config.sft.seed) for found in listed if found]
         return in_turn([*streams, demonstrated(renderer, environment, fresh)] if count is None else streams)
 
-    return Lesson(model, tokenizer, settings, stream, facts, even, score=make_score(config, renderer))
+    return Lesson(model, tokenizer, settings, stream, facts, even, score=make_score(config, renderer, digest))
 
 
 def train_control(
-    config: RunConfig, out: Path, seconds: float, on_log: OnLog | None = None, on_phase: OnPhase = tell_nobody
+    config: RunConfig,
+    out: Path,
+    seconds: float,
+    on_log: OnLog | None = None,
+    on_phase: OnPhase = tell_nobody,
+    digest: str | None = None,
 ) -> TrainingFacts:
     """Continue supervised training from `config.policy.model` on its earlier examples; return the record of a finished directory as it is.
 
@@ -280,6 +293,7 @@ def train_control(
         seconds: of the training that it is compared with.
         on_log: as in `train_sft`.
         on_phase: as in `train_sft`.
+        digest: as in `train_start`.
     """
     settings, environment = control_settings(config.control, config.sft), environment_of(config)
 
@@ -290,7 +304,7 @@ def train_control(
         lesson = Lesson(model, tokenizer, settings.model_copy(update={"steps": steps}), stream)
         if config.sft.start == "none":
             return lesson
-        shown, left_out = environment.teaching(config).examples("gold")
+        shown, left_out = environment.teaching(config, digest).examples("gold")
         found = [encode_demonstration(demonstration, renderer, environment) for demonstration in shown]
         kept = _keep_fitting(environment, found, left_out, "gold", lambda text: None)
         return replace(lesson, stream=lambda: repeated(kept, settings.seed))
@@ -310,14 +324,14 @@ def train_control(
     return teach(config.policy, config.train, out, CONTROL_FACTS, prepare_measured, on_log, on_phase, once=True)
 
 
-def measure_speed(config: RunConfig) -> dict[str, float]:
+def measure_speed(config: RunConfig, digest: str | None = None) -> dict[str, float]:
     """Train the supervised start for some updates and discard it; return the fields of a `Speed`.
 
     Raises:
         TrainingError, ModelError: see `train_start`.
     """
     sources = [source for source in environment_of(config).teaching(config).start_sources() if source != OWN]  # nothing is played
-    lesson, times = prepare_start(config, sources, lambda text: None), UpdateTimes()
+    lesson, times = prepare_start(config, sources, lambda text: None, digest=digest), UpdateTimes()
     with TemporaryDirectory() as scratch:
         train_sft(with_adapter(lesson, config.train.lora), Path(scratch), callbacks=[times])
     return {"update_s": times.usual, "examples": lesson.facts["episodes"] or 0}
@@ -335,10 +349,12 @@ def _keep_fitting(environment: Environment, found: Sequence[Encoded], left_out: 
     return kept
 
 
-def _own_episodes(environment: Environment, sampler: TorchSampler, say: Say, on_phase: OnPhase) -> tuple[list[Encoded], dict[str, Episode]]:
+def _own_episodes(
+    environment: Environment, digest: str | None, sampler: TorchSampler, say: Say, on_phase: OnPhase
+) -> tuple[list[Encoded], dict[str, Episode]]:
     """Play training questions, see `sample_own`; return the right episodes, and one episode of each other question by its text."""
     config = environment.config
-    digest = environment.data(config).build(config.paths.corpora)
+    digest = digest or environment.data(config).build(config.paths.corpora)
     environment, asked = open_environment(config, digest), load_questions(config.paths.corpora, digest).get(config.train.split, [])
     asked = environment.teaching(config).training_questions(environment, asked)
     questions = asked[: config.train.limit or config.sft.own_questions]

@@ -96,6 +96,8 @@ class FakeTraining:
         self.content = b"adapter"
         self.collapse: Collapse | None = None
         """Of the last step."""
+        self.digests: list[str] = []
+        """Corpora of the controls."""
         self.card: dict[str, CardUse] | None = None
         """What its phases took of one."""
 
@@ -131,7 +133,9 @@ class FakeTraining:
         seconds: float,
         on_log: Callable[[int, dict[str, float]], None],
         on_phase: Callable[[str, str, int, int], None],
+        digest: str,
     ) -> dict[str, Any]:
+        self.digests.append(digest)
         out.mkdir(parents=True, exist_ok=True)
         (out / "config.json").write_text("{}")
         (out / "control.json").write_text("{}")

@@ -50,7 +50,7 @@ def test_training_is_compared_with_the_better_untrained_policy() -> None:
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Pipeline:
     monkeypatch.setattr("flows.train.get_run_logger", lambda: logging.getLogger("few-shot"))
-    return Pipeline(RunConfig().changed({"evaluate.batch_size": 32}), "key", cast("Any", None), "run")
+    return Pipeline(RunConfig().changed({"evaluate.batch_size": 32}), "key", cast("Any", None), "run", 0.0)
 
 
 def evaluation(answer: Callable[[RunConfig], Any]) -> Callable[..., Any]:

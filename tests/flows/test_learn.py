@@ -3,7 +3,9 @@
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import click
@@ -17,13 +19,16 @@ from flows.cli.main import cli
 from flows.cli.text import render_result
 from flows.learn import choose_first, learn
 from flows.runtime.settings import load_config
+from flows.stages.pipeline import USED_S
 from slmsearch.config import RunConfig
 from slmsearch.corpus.library import Library
+from slmsearch.corpus.store import build_corpus, read_pages
 from slmsearch.environments.searcher.indexed_corpus import IndexedCorpus
 from slmsearch.environments.searcher.tools import Toolbox
 from slmsearch.episodes.scripted import ScriptedSampler
 from slmsearch.errors import ConfigError, CorpusError, ModelError, TrainingError
 from slmsearch.serving.api.feedback import Feedback, FeedbackLog
+from slmsearch.training.budget import plan_training
 from tasks.corpus_data import Data
 from tasks.learn import ask, held, learnt_dir
 from tasks.runs import LATEST, find_run
@@ -48,9 +53,15 @@ class Taught:
     def __init__(self) -> None:
         self.starts: list[RunConfig] = []
         self.measured = 0
+        self.digests: list[str] = []
+        """Corpora that it was given."""
+        self.on_start: Callable[[], None] = lambda: None
+        """Called when a start is to be trained."""
 
-    def train_start(self, config: RunConfig, sources: list[str], out: Path, **_: Any) -> dict[str, Any]:
+    def train_start(self, config: RunConfig, sources: list[str], out: Path, digest: str, **_: Any) -> dict[str, Any]:
         self.starts.append(config)
+        self.digests.append(digest)
+        self.on_start()
         out.mkdir(parents=True, exist_ok=True)
         (out / "config.json").write_text("{}")
         (out / "model.safetensors").write_text(out.name)
@@ -58,8 +69,9 @@ class Taught:
         (out / "sft.json").write_text(json.dumps({"start": root}))
         return {"source": "gold", "steps": config.sft.steps, "seconds": 2.0}
 
-    def measure_speed(self, config: RunConfig) -> dict[str, float]:
+    def measure_speed(self, config: RunConfig, digest: str) -> dict[str, float]:
         self.measured += 1
+        self.digests.append(digest)
         return {"update_s": 0.8, "examples": 60}
 
 
@@ -114,7 +126,9 @@ def test_documents_become_a_champion_and_changes_go_on_from_it(config: RunConfig
     assert champion is not None and champion["version"] == first["training"]["version"]
     shown = render_result(first, config.paths, config.decision)
     assert "of pages it never trained on" in shown or "about pages it never trained on" in shown
-    assert f"slmsearch ask --config {learnt['settings']}" in shown
+    assert f"slmsearch ask --config {learnt['settings']}" in shown and "not asked about" not in shown
+    told = {**first, "learnt": {**learnt, "questions": {**learnt["questions"], "unasked": 7}}}
+    assert "not asked about   7 sections, for lack of time" in render_result(told, config.paths, config.decision)
 
     settings = load_config([Path(learnt["settings"])], environment={})
     assert settings.corpus.pages == config.corpus.pages and settings.tracking.registered_model == f"slmsearch-{folder.name}"
@@ -181,11 +195,84 @@ def test_another_writer_asks_anew_and_pages_keep_their_split(isolated_environmen
     config = config.changed({"corpus.pages": "pages", "learn.writer": str(models)})
     for content in ("first", "first", "second"):
         (models / "model.safetensors").write_text(content)
-        asked = ask(Data("digest", "index"), config, lambda done, total: None)
+        asked = ask(Data("digest", "index"), f"run {len(tries)}", config, lambda done, total: None)
         rows = [json.loads(line) for line in Path(asked["path"]).read_text().splitlines()]
         tries.append((asked["kept"], {row["kind"] for row in rows}, {row["page_ids"][0]: row["split"] for row in rows}))
     assert [kept for kept, _, _ in tries] == [0, len(rows), 0] and all(kinds == {"written"} for _, kinds, _ in tries)
     assert tries[0][2] == tries[1][2] == tries[2][2] and len(tries[0][2]) == len(PAGES)
+
+
+def test_an_edit_of_the_documents_during_a_run_is_for_the_next_run(
+    config: RunConfig, taught: Taught, training: FakeTraining, isolated_environment: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The writer's first question, the plan and the start each come upon another edit."""
+    folder, models, script = isolated_environment / "harbours", isolated_environment / "writer", Writer()
+    folder.mkdir()
+    models.mkdir()
+    for name in ("config.json", "model.safetensors"):
+        (models / name).write_text("{}")
+    towns = [chr(65 + number) + "ugrad" for number in range(12)]
+    for town in towns:
+        (folder / f"{town.lower()}.md").write_text(PAGES[0].content.replace("Alba", town))
+
+    def edit(town: str) -> None:
+        (folder / f"{town.lower()}.md").write_text(f"# {town}\n\nIt was closed.\n")
+
+    def write(content: str, results: list[str]) -> str:
+        edit(towns[0])
+        return script(content, results)
+
+    monkeypatch.setattr("slmsearch.sampling.load_sampler.make_sampler", lambda policy, tool_role: ScriptedSampler(write))
+    taught.on_start = lambda: edit(towns[1])
+    config = config.changed({"corpus.pages": str(folder), "learn.writer": str(models)})
+    first = learn(config)
+    digest = first["lineage"]["data_digest"]
+    assert {digest} == {*taught.digests, *training.digests} and training.digests
+
+    def closed(digest: str) -> list[str]:
+        return [page.title for page in read_pages(config.paths.corpora / digest) if "closed" in page.content]
+
+    assert script.tasks and closed(digest) == [], "it is about the documents as they were when the run began"
+    second = learn(config)
+    assert closed(second["lineage"]["data_digest"]) == towns[:2]
+    settings = load_config([Path(second["learnt"]["settings"])], environment={})
+    assert build_corpus(settings.corpus, settings.paths.corpora) == second["lineage"]["data_digest"], "other commands find the same"
+
+
+def test_the_time_of_killed_attempts_counts_for_the_budget(config: RunConfig, taught: Taught, monkeypatch: pytest.MonkeyPatch) -> None:
+    now, left = [1000.0], list[float]()
+    for module in ("tasks.learn", "flows.stages.pipeline"):
+        monkeypatch.setattr(f"{module}.time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    def plan(left_s: float, *known: Any) -> dict[str, int]:
+        left.append(left_s)
+        return plan_training(left_s, *known)
+
+    def die() -> None:
+        now[0] += 200.0
+        tracker = open_tracker(config.paths, config.tracking)
+        (run,) = [run for run in tracker.running() if run.stage == "learn"]
+        recorded.append(run.tags[USED_S])
+        raise TrainingError("the machine was switched off")
+
+    def measure(config: RunConfig, digest: str) -> dict[str, float]:
+        now[0] += 50.0
+        return taught.measure_speed(config, digest)
+
+    recorded = list[str]()
+    monkeypatch.setattr("tasks.learn.plan_training", plan)
+    monkeypatch.setitem(ChildHere.stand_ins, "slmsearch.training.teach:measure_speed", measure)
+    taught.on_start = die
+    with pytest.raises(TrainingError, match="switched off"):
+        learn(config)
+    assert recorded == ["50.0"], "also of a process that has no time to say good-bye"
+    now[0] = 5.0  # another process, another clock
+    taught.on_start = lambda: now.append(now.pop() + 100.0)
+    learn(config)
+    assert left == [config.learn.budget_s - 50 - 200 - 100]
+    write_document(Path(config.corpus.pages or ""), 7, "Olga Stein")
+    learn(config)
+    assert left[1] == config.learn.budget_s - 50 - 100, "the next run has all of its time"
 
 
 def test_two_do_not_learn_from_the_same_pages_at_once(config: RunConfig, taught: Taught) -> None:

@@ -145,7 +145,7 @@ def test_train_and_eval_leaves_everything_where_people_and_machines_look(config:
 
 
 def test_a_run_on_real_pages_is_shown_beside_reading_and_remembering(config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    def train_start(config: RunConfig, sources: list[str], out: Path, on_log: Any, on_phase: Any, once: bool) -> dict[str, Any]:
+    def train_start(config: RunConfig, sources: list[str], out: Path, on_log: Any, **_: Any) -> dict[str, Any]:
         assert (sources, config.searcher.reads) == (["gold"], "tools")
         out.mkdir(parents=True, exist_ok=True)
         (out / "config.json").write_text("{}")

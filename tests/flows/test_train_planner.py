@@ -88,7 +88,7 @@ def test_the_whole_flow(config: RunConfig) -> None:
 
 
 def test_a_run_with_supervised_plans_starts_from_them(config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    def train_start(config: RunConfig, sources: list[str], out: Path, on_log: Any, on_phase: Any, once: bool) -> dict[str, Any]:
+    def train_start(config: RunConfig, sources: list[str], out: Path, on_log: Any, **_: Any) -> dict[str, Any]:
         assert sources == ["demonstrations"]
         out.mkdir(parents=True, exist_ok=True)
         (out / "config.json").write_text("{}")

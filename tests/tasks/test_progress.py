@@ -76,6 +76,15 @@ def test_the_estimate_shrinks_while_nothing_is_reported_and_ends_with_the_count(
         assert said(shown, clock, capsys, 15) == ["index: 3,000 of 3,000 passages, 75/s, writing, 55 s so far"]
 
 
+def test_whoever_wants_to_know_that_time_passes_is_told_also_inside_other_progress(clock: Clock) -> None:
+    told = list[float]()
+    with Progress("outer", clock=clock, on_tick=lambda: told.append(clock.now)) as outer, Progress("inner", clock=clock):
+        outer.tick()
+        clock.now += LINE_SECONDS
+        outer.tick()
+    assert told == [1000.0, 1000.0 + LINE_SECONDS]
+
+
 def test_a_phase_is_counted_under_its_own_name(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
     with Progress("SFT", "steps", clock) as shown:
         shown.phase("own episodes", "questions", 10, 20)

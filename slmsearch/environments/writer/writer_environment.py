@@ -56,7 +56,7 @@ class WriterTeaching(Teaching["WriterEnvironment"]):
         if source != "gold":
             return super().examples(source, wrong)
         config, left_out, found = self.config, Counter[str](), list[Demonstration]()
-        digest = build_corpus(config.corpus, config.paths.corpora)
+        digest = self.digest or build_corpus(config.corpus, config.paths.corpora)
         library = Library(read_pages(config.paths.corpora / digest))
         for question in select_questions(load_questions(config.paths.corpora, digest)[config.train.split], config.train.limit):
             places = find_places(question, library)

@@ -8,9 +8,11 @@ import pytest
 
 from slmsearch.config import CorpusConfig, WorldConfig
 from slmsearch.corpus import store
-from slmsearch.corpus.store import PAGES, QUESTIONS, build_corpus, load_questions, read_manifest, read_pages
+from slmsearch.corpus.sources import source_parts
+from slmsearch.corpus.store import PAGES, QUESTIONS, add_questions, build_corpus, load_questions, read_manifest, read_pages
 from slmsearch.corpus.world import generate_world
 from slmsearch.errors import CorpusError
+from slmsearch.keys import content_key
 
 SMALL = CorpusConfig(world=WorldConfig(pages=60, seed=3))
 
@@ -62,6 +64,25 @@ def test_a_changed_file_gives_another_corpus(tmp_path: Path):
     assert first != second
     assert next(read_pages(tmp_path / "corpora" / first)).content == "one"
     assert load_questions(tmp_path / "corpora", second) == {"train": [], "validation": [], "test": []}
+
+
+def test_questions_join_the_pages_of_a_corpus_whose_source_has_changed(tmp_path: Path):
+    folder, questions, corpora = tmp_path / "docs", tmp_path / "q.jsonl", tmp_path / "corpora"
+    folder.mkdir()
+    (folder / "a.md").write_text("# A\n\nIt was founded in 1500.\n")
+    (folder / "b.bin").write_bytes(b"\0\1")
+    questions.write_text(json.dumps({"id": "q", "question": "When?", "answer": "1500", "page_ids": ["a"], "split": "train"}))
+    asked = CorpusConfig(pages=str(folder), questions=str(questions))
+    first = build_corpus(asked.model_copy(update={"questions": None}), corpora, skipped := [])
+    whole = build_corpus(asked, tmp_path / "other")
+    (folder / "a.md").write_text("# A\n\nIt was closed.\n")
+    joined = add_questions(asked, corpora, first, again := [])
+    assert joined == whole and again == skipped != []
+    assert add_questions(asked, corpora, first, found := []) == joined and found == skipped
+    assert [page.content for page in read_pages(corpora / joined)] == ["# A\n\nIt was founded in 1500."]
+    (folder / "a.md").write_text("# A\n\nIt was founded in 1500.\n")
+    record = corpora / "sources" / f"{content_key(**(source_parts(asked) or {}))}.json"
+    assert json.loads(record.read_text())["digest"] == joined, "other commands find it by its source"
 
 
 def test_content_with_any_line_separator_survives(tmp_path: Path):

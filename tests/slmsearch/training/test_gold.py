@@ -11,6 +11,7 @@ import pytest
 from slmsearch.config import BesideConfig, CorpusConfig, PathsConfig, PolicyConfig, RunConfig, SearcherConfig, SftConfig
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.store import build_corpus, read_pages
+from slmsearch.environments.registry import environment_of
 from slmsearch.environments.searcher import indexed_corpus
 from slmsearch.environments.searcher.demonstrations import (
     TitleIndex,
@@ -48,6 +49,21 @@ def make_config(corpus, model_dir, tmp_path, **searcher):
         searcher=SearcherConfig(**searcher),
         sft=SftConfig(steps=1, batch_size=2, tokens_per_batch=512, context_weight=0.0),
     )
+
+
+def test_a_run_keeps_to_its_corpus_when_the_source_changes(corpus, model_dir, tmp_path, monkeypatch):
+    config = make_config(corpus, model_dir, tmp_path).changed({"evaluate.samples": 2, "sft.start": "gold"})
+    digest = build_corpus(corpus, config.paths.corpora)
+    speed = teach.measure_speed(config, digest)
+    Path(corpus.questions).write_text(json.dumps({"id": "new", "question": "Who?", "answer": "Mira", "page_ids": ["mira"]}))
+    opened = []
+    monkeypatch.setattr(held_out, "open_environment", lambda _, opens: opened.append(opens))
+    lesson = teach.prepare_start(config, ["gold"], print, digest=digest)
+    assert lesson.facts["episodes"] == speed["examples"] == teach.measure_speed(config, digest)["examples"] == 4
+    assert set(opened) == {digest}, "so do the held-out questions"
+    for changed in (config, config.changed({"environment": "writer"})):
+        teaching = environment_of(changed).teaching(changed, digest)
+        assert {one.question for one in teaching.examples("gold")[0]} == {f"When was Mira {i} born?" for i in range(4)}
 
 
 def test_the_command_teaches_from_gold(corpus, model_dir, tmp_path):
