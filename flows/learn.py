@@ -10,7 +10,7 @@ import yaml
 from prefect import flow, get_run_logger
 
 from flows.runtime.fetching import require_model, require_writer
-from flows.runtime.settings import recordable
+from flows.runtime.settings import recordable, resolve_paths
 from flows.stages.pipeline import DEFAULTS, Pipeline, open_pipeline
 from flows.stages.stages import evaluate_policy, prepare_data
 from flows.train import train_in
@@ -45,6 +45,7 @@ def learn(config: RunConfig = DEFAULTS) -> dict[str, object]:
     """
     if (split := config.evaluate.split) != "test":
         raise ConfigError(f"evaluate.split is {split}: learn measures on pages that it does not train on, split test")
+    config = resolve_paths(config, Path.cwd())
     folder = learnt_dir(config.paths, config.corpus.pages)
     mine = config.corpus.questions == str(folder / QUESTIONS)  # as its settings say, which are for the other commands
     questions = None if mine else config.corpus.questions
@@ -52,7 +53,6 @@ def learn(config: RunConfig = DEFAULTS) -> dict[str, object]:
     with held(folder, config.corpus.pages), open_pipeline("learn", config, trains=True) as run:
         first = choose_first(run.config)
         run, data, asked = make_questions(run)
-        folder = learnt_dir(run.config.paths, run.config.corpus.pages)  # with the paths of this machine
         champion = find_beginning(run, data, folder / BEGINNINGS)
         key = content_key(run=run.key, data=data.digest)
         planned: dict[str, int] = {}

@@ -6,6 +6,7 @@ answers that are sampled at all.
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -56,6 +57,8 @@ def make_score(config: RunConfig, renderer: ChatRenderer, digest: str | None = N
 
     def score(model: Any) -> dict[str, float]:
         sampler, k = TorchSampler(model, renderer.tokenizer, renderer.tool_role, renderer), settings.samples
+        if environment.base_user is not None:  # a worker that is the base is the model as it is now
+            environment.base_user.sample_with(lambda: nullcontext(sampler))
         greedy = play(sampler, asked, 0.0)
         drawn = play(sampler, [question for question in asked for _ in range(k)], 1.0)
         passed = [any(drawn[start : start + k]) for start in range(0, len(drawn), k)]

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from flows.runtime.settings import load_config
+from slmsearch.config import RunConfig
 from slmsearch.corpus.library import Library
 from slmsearch.environments.searcher.indexed_corpus import IndexedCorpus
 from slmsearch.environments.searcher.tools import Toolbox
@@ -55,3 +56,21 @@ def test_sections_that_the_writer_did_not_reach_are_asked_about_by_the_next_run(
     tasks = len(script.tasks)
     third, rows = learn_by("third")
     assert (third["kept"], rows, len(script.tasks)) == (len(all_rows), all_rows, tasks), "each is asked about once"
+
+
+def test_a_deployment_with_a_relative_folder_learns_what_the_command_learns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from flows import learn as flow
+
+    opened: list[str] = []
+    (tmp_path / "docs").mkdir()
+
+    def open_nothing(name: str, config: RunConfig, trains: bool) -> None:
+        opened.append(config.tracking.registered_model)
+        raise InterruptedError
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(flow, "open_pipeline", open_nothing)
+    for pages in ("docs", str(tmp_path / "docs")):
+        with pytest.raises(InterruptedError):
+            flow.learn.fn(RunConfig().changed({"corpus.pages": pages}))
+    assert len(set(opened)) == 1 and opened[0].startswith("slmsearch-docs-")

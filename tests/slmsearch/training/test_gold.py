@@ -227,6 +227,20 @@ def test_held_out_questions_are_played_at_each_quarter_and_change_no_weight(corp
     assert weights[0] == weights[1] and len(scored) == 4
 
 
+def test_a_worker_that_is_the_base_answers_held_out_problems_with_the_model_as_it_is(tmp_path, monkeypatch):
+    planner = {"environment": "planner", "planner.worker.kind": "base", "planner.limit": 40, "planner.reward.independence": 0.0}
+    config = RunConfig().changed({**planner, "paths.data_dir": str(tmp_path), "evaluate.samples": 2})
+    asked = []
+
+    def answer(question, results):
+        asked.append(question)
+        return "#### 5"
+
+    monkeypatch.setattr(held_out, "TorchSampler", lambda *_: ScriptedSampler(answer))
+    score = held_out.make_score(config, SimpleNamespace(tokenizer=None, tool_role="user"))
+    assert score(None)[held_out.PASS_AT_K] == 0.0 and asked
+
+
 def test_a_question_passes_at_k_if_any_of_its_samples_is_right(corpus, model_dir, tmp_path, monkeypatch):
     asked = [replace(ASKED[0], id=str(i), question=f"When was Mira {i} born?") for i in range(4)]
     drawn = iter(range(100))
