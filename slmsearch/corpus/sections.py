@@ -7,9 +7,8 @@ The scheme is that of verifiers' `wiki_search` environment (a heading is any lin
 - `#` inside a code fence is not a heading;
 - a section includes its sub-sections; only the title section holds just the lead;
 - text above the first heading belongs to the title section instead of being unreachable;
-- `page_id:full` is the whole page only on a page without headings, so a heading named "Full" can be read.
-
-Headings underlined with `===` or `---`, and HTML headings, are not supported; they are text.
+- `page_id:full` is the whole page only on a page without headings, so a heading named "Full" can be read;
+- headings underlined with `===` or `---`, and HTML headings, are not supported; they are text.
 """
 
 import re
@@ -40,7 +39,8 @@ def split_sections(page: Page) -> list[Section]:
     sections = []
     for index, (start, level, heading) in enumerate(headings):
         is_title = index == 0 and level == 1
-        end = next((line for line, other, _ in headings[index + 1 :] if is_title or other <= level), len(lines))
+        following = range(index + 1, len(headings))
+        end = next((headings[number][0] for number in following if is_title or headings[number][1] <= level), len(lines))
         text = _text(lines, 0 if index == 0 else start, end)
         sections.append(Section(ids[index], page.id, " ".join(heading.split()), level, text))
     return sections
@@ -100,14 +100,14 @@ def _headings(lines: list[str]) -> Iterator[tuple[int, int, str]]:
 def _unique_ids(page_id: str, headings: list[str]) -> list[str]:
     """Create one id per heading; a suffix never takes the plain id of another heading."""
     names = [normalise_heading(heading) for heading in headings]
-    own, taken = set(names), set[str]()
+    own, taken = set(names), dict[str, int]()  # id -> the last suffix of its name
     ids = []
     for name in names:
-        unique, count = name, 1
+        unique, count = name, taken.get(name, 1)
         while unique in taken or (count > 1 and unique in own):
             count += 1
             unique = f"{name}_{count}"
-        taken.add(unique)
+        taken |= {unique: 1, name: count}
         ids.append(f"{page_id}:{unique}")
     return ids
 
