@@ -41,7 +41,7 @@ DESCRIBED = {
         "environments/planner/problem_sources",
         "environments/planner/arithmetic",
     ),
-    "slmsearch.retrieval.lexical:LEXICAL_VERSION": ("retrieval/lexical",),
+    "slmsearch.retrieval.lexical:LEXICAL_VERSION": ("retrieval/lexical", "corpus/scripts"),
     "slmsearch.retrieval.passages:CHUNKER_VERSION": ("retrieval/passages",),
     "slmsearch.retrieval.ranking:RANKING_VERSION": ("retrieval/ranking", "retrieval/search"),
     "slmsearch.retrieval.versions:FORMAT_VERSION": ("retrieval/versions", "retrieval/vectors"),

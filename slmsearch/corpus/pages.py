@@ -1,8 +1,6 @@
 """Pages and their sections.
 
-A page is Markdown under a stable id; a section is the text under one heading, with an id of the form `page_id:normalised_heading` that is
-unique in its page. The scheme is that of verifiers' `wiki_search` environment, with corrections: a repeated heading gets `_2`, `_3` ... ,
-`#` inside a code fence is not a heading, and a parent section keeps the text of its children.
+A page is Markdown under a stable id; a section is the text under one heading, with an id that is unique in its page (`corpus/sections.py`).
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,6 @@
 """Interface of embedders, which turn text into vectors, and the cache of query vectors.
 
-This module imports nothing heavy. A local model is located and identified (`id`, `revision`) at once, so that an index key can be computed,
-but loaded only for the first text.
+This module imports nothing heavy. A local model is identified at once (`id`, `revision`: for an index key), but loaded for the first text.
 """
 
 import threading

@@ -1,7 +1,8 @@
 """Lexical ranking: BM25 (bm25s) over stemmed words (PyStemmer), with each passage as a document.
 
 Scores are those of Lucene's BM25 with its usual constants; none is fitted to a corpus. Words are lower-cased, accents and English stop
-words are removed, and the rest is stemmed as English; words of other languages and scripts mostly stay unchanged.
+words are removed, and the rest is stemmed as English; words of other languages mostly stay unchanged. In scripts without spaces and Korean,
+each two neighbouring characters count as a word, and each Chinese character.
 """
 
 import logging
@@ -10,22 +11,24 @@ import sys
 import threading
 import unicodedata
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from slmsearch.corpus.scripts import ACCENTS, GLUED, MARKS
 from slmsearch.errors import IndexUnusableError
 
-LEXICAL_VERSION = 1
+LEXICAL_VERSION = 2
 """Version of the ranking, part of the index key: raise it if the scores of the same passages change."""
 K1, B = 1.2, 0.75
 FILES = ("data.csc.index.npy", "indices.csc.index.npy", "indptr.csc.index.npy", "vocab.index.json", "params.index.json")
 """Files that bm25s writes, in the order in which they are hashed."""
 NOTHING = ""
 """Text of a passage without words, so that none is empty; no query contains it."""
-_WORD = re.compile(r"\w+")
+_ACCENTS, _GLUED, _WORD = re.compile(f"[{ACCENTS}]+"), re.compile(f"[{GLUED}]+"), re.compile(rf"[\w{MARKS}]+")
 
 
 class Stems:
@@ -41,20 +44,26 @@ class Stems:
 
     def __call__(self, text: str) -> list[str]:
         """Return the stems of a text in order."""
-        text = text.lower()
+        text = text.casefold()
         if not text.isascii():
-            text = "".join(char for char in unicodedata.normalize("NFKD", text) if not unicodedata.combining(char))
+            text = unicodedata.normalize("NFC", _ACCENTS.sub("", unicodedata.normalize("NFKD", text)))
+            text = _GLUED.sub(_divided, text)
         words = [word for word in _WORD.findall(text) if word not in self._stop_words]
         with self._lock:
             return list(self._stemmer.stemWords(words))
+
+
+def _divided(run: re.Match[str]) -> str:
+    """Return a run of characters as words between spaces."""
+    words = [*map("".join, pairwise(run[0])), *(char for char in run[0] if "\u3400" <= char < "\ua000")]
+    return f" {' '.join(words) or run[0]} "
 
 
 def _bm25s() -> Any:
     if "bm25s" in sys.modules:
         import bm25s
     else:
-        # bm25s selects with JAX if installed, and runs it on import: JAX then takes three quarters of a GPU (an
-        # H100 lost 61 of 80 GB). This module selects nothing. Other libraries, such as `datasets`, may have imported JAX and not run it.
+        # If JAX is installed, bm25s runs it on import, and JAX takes three quarters of a GPU. `datasets` may have imported and not run it.
         before = sys.modules.get("jax")
         sys.modules["jax"] = None  # type: ignore[assignment]
         try:

@@ -110,12 +110,7 @@ class RankedPassages(ABC):
         """Return for each query the rows of some `CANDIDATES` nearest passages, approximately."""
 
     def search(
-        self,
-        queries: Sequence[str],
-        top_k: int,
-        ranking: str | None = None,
-        within: str = "",
-        hidden: Sequence[Collection[str]] = (),
+        self, queries: Sequence[str], top_k: int, ranking: str | None = None, within: str = "", hidden: Sequence[Collection[str]] = ()
     ) -> list[list[Hit]]:
         """Rank pages for each query, best first, ties by page id; at most `top_k` hits each, none for a blank query.
 
@@ -133,13 +128,7 @@ class RankedPassages(ABC):
         return self._search(queries, top_k, ranking, within, self._pages, hidden)
 
     def search_sections(self, queries: Sequence[str], top_k: int, ranking: str | None = None) -> list[list[Hit]]:
-        """Rank sections as `search` ranks pages; a page may occur more than once.
-
-        Args:
-            queries: texts of any length and script; they are cut at `MAX_QUERY_CHARS`.
-            top_k: maximum number of sections.
-            ranking: `hybrid`, `dense` or `lexical`; None takes the configured one.
-        """
+        """Rank at most `top_k` sections, with the arguments of `search`; a page may occur more than once."""
         return self._search(queries, top_k, ranking, "", self._sections)
 
     @functools.cached_property
@@ -162,13 +151,7 @@ class RankedPassages(ABC):
         return np.flatnonzero(rows)
 
     def _search(
-        self,
-        queries: Sequence[str],
-        top_k: int,
-        ranking: str | None,
-        within: str,
-        groups: _Groups,
-        hidden: Sequence[Collection[str]] = (),
+        self, queries: Sequence[str], top_k: int, ranking: str | None, within: str, groups: _Groups, hidden: Sequence[Collection[str]] = ()
     ) -> list[list[Hit]]:
         dense, lexical = WEIGHTS[ranking or self._ranking]
         without = [frozenset(names) for names in hidden] or [frozenset[str]()] * len(queries)

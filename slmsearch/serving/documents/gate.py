@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from slmsearch.corpus.pages import Page
-from slmsearch.corpus.questions import Question, holds_answer
+from slmsearch.corpus.questions import WORD, Question, holds_answer
 from slmsearch.evaluate.statistics import mcnemar_exact
 
 MIN_WORDS = 40
@@ -30,7 +30,6 @@ NAMED = 3
 _SECOND = "\u0080-\u00bf\u0152\u0153\u0160\u0161\u0178\u017d\u017e\u0192\u02c6\u02dc\u2013-\u2022\u2026\u2030\u2039\u203a\u20ac\u2122"
 _BROKEN = re.compile(f"\ufffd|[\u00c2\u00c3\u00c5\u00e2\u00d0\u00d1][{_SECOND}]")
 """A replacement character, or UTF-8 read as Latin-1 or Windows-1252."""
-_WORD = re.compile(r"\w+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +75,7 @@ def find_losses(
         if reason:
             reasons.append(f"{page}: the file is {reason}")
     for page in edit.changed:
-        old, new = (len(_WORD.findall(pages[page].content)) for pages in (before, after))
+        old, new = (len(WORD.findall(pages[page].content)) for pages in (before, after))
         broken = len(_BROKEN.findall(after[page].content)) - len(_BROKEN.findall(before[page].content))
         if old >= MIN_WORDS and new < SHRUNK_FRAC * old:
             reasons.append(f"{page}: {new} of {old} words are left")

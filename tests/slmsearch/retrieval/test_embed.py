@@ -12,10 +12,13 @@ import pytest
 import torch
 
 from slmsearch.config import EmbedderConfig
+from slmsearch.corpus.library import Library
+from slmsearch.corpus.pages import Page
 from slmsearch.errors import EmbedderError
 from slmsearch.retrieval import embed, embedders
 from slmsearch.retrieval.embed import valid_text
 from slmsearch.retrieval.embedders import LocalEmbedder, embeddings_url, find_model, load_embedder, weights_digest
+from slmsearch.retrieval.passages import make_passages
 
 TEXTS = ["Port Quiltalick", "the mountain", "Which stone forms the cliffs of the mountain where the River Mireth rises?", "a", "b c", "d"]
 
@@ -136,6 +139,18 @@ def test_queries_and_passages_share_a_space_up_to_rounding(minilm: LocalEmbedder
     passages = minilm.encode([*TEXTS, "\ud800"], lambda done, total: seen.append((done, total)))
     assert np.allclose(passages[:6], minilm.encode_queries(TEXTS), atol=2e-6 if minilm.precision == "float32" else 4e-3)
     assert seen[-1] == (7, 7)
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    ["试用期内员工享有带薪年假。除非公司反对。", "Работник имеет право на отпуск. ", "직원은 휴가를 받을 권리가 있습니다. "],
+    ids=["zh", "ru", "ko"],
+)
+def test_the_end_of_a_passage_is_read_in_any_script(minilm: LocalEmbedder, sentence: str):
+    page = Page("p", sentence[:12], f"# {sentence[:12]}\n\n{sentence * 60}")
+    ends = [text for text in (passage.text for passage in make_passages(Library([page]), 1000)) if len(text) > 90]
+    changed = minilm.encode([f"{text[:-2]} 7" for text in ends])
+    assert len(ends) > 3 and (np.abs(minilm.encode(ends) - changed).max(axis=1) > 1e-3).all()
 
 
 # --- an endpoint --------------------------------------------------------------------------------------------------------------

@@ -30,6 +30,25 @@ def test_words_meet_whatever_their_ending_case_and_accents():
     assert stems("the of 5 C") == ["5", "c"], "stop words go, numbers and letters stay"
 
 
+def test_words_of_any_script_meet():
+    stems = Stems()
+    assert stems("東京の人") == ["東京", "京の", "の人", "東", "京", "人"], "words that nothing divides: pairs, and Chinese characters"
+    assert stems("かがAPI 2か所") == ["かが", "api", "2", "か所", "所"] and stems("か") == ["か"] != stems("が")
+    assert stems("서울은") == ["서울", "울은"], "the particle takes no part in the name"
+    assert stems("ไทย") == ["ไท", "ทย"]
+    assert stems("हिन्दी में") == ["हिन्दी", "में"], "vowel signs belong to their letters"
+    assert stems("Ёлка كَتَبَ") == ["елка", "كتب"], "accents and points may be left out"
+    assert stems("Straße STRASSE") == ["strass", "strass"]
+
+
+@pytest.mark.parametrize("query, row", [("東京の人口は", 0), ("たこ焼き", 1), ("京都の寺", 2), ("寺", 2)])
+def test_sentences_without_spaces_are_found_by_their_parts(tmp_path: Path, query: str, row: int):
+    texts = ["東京の人口は約1400万人です。", "大阪の名物はたこ焼きです。", "京都には多くの寺があります。"]
+    build_lexical(texts, tmp_path)
+    scores = LexicalIndex(tmp_path, 3).scores(query)
+    assert scores.argmax() == row and scores[row] == 1.0
+
+
 @pytest.mark.parametrize("query, row", [("river", 0), ("lisbon", 1), ("emile", 2), ("1920", 2), ("東京", 5), ("runner runs", 6)])
 def test_the_best_passage_scores_one(index: LexicalIndex, query: str, row: int):
     scores = index.scores(query)

@@ -1,5 +1,6 @@
 """Every word of a page is in a passage, no passage is too long, the bare title is one of its own."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -41,6 +42,24 @@ def test_a_long_section_is_cut_into_pieces_of_like_size():
     assert len(pieces) == 3
     assert max(map(len, pieces)) <= 1000
     assert min(map(len, pieces)) > 700
+
+
+@pytest.mark.parametrize(("letters", "most"), [("规定。", 250), ("право ", 320), ("직원은 ", 140), ("Maß ", 1000)])
+def test_letters_that_the_embedder_hardly_knows_count_as_several(letters: str, most: int):
+    title_text, *pieces = texts(f"# {letters}\n{letters * 1000}", letters.strip())
+    assert title_text == letters.strip()
+    assert most / 2 < max(map(len, pieces)) <= most
+    assert "".join(piece.partition(": ")[2] for piece in pieces).replace(" ", "") == letters.strip() * 1000
+    assert all(piece.partition(": ")[2] for piece in pieces), "no piece is empty"
+
+
+@given(st.lists(st.text("ab규定я# \n", max_size=200), max_size=20).map(" ".join), st.text("x定я ", max_size=150), st.integers(50, 120))
+def test_no_letter_of_any_script_is_lost(content: str, title: str, max_chars: int):
+    _, *pieces = texts(content, title, max_chars)
+    assert all(len(piece) <= max_chars and piece.partition(": ")[2] for piece in pieces)
+    assert "\uffff" not in "".join(pieces)
+    kept = sum(len("".join(text.split())) for text in own_texts(Page("p", title, content)))
+    assert sum(len("".join(piece.partition(": ")[2].split())) for piece in pieces) == kept
 
 
 @given(st.lists(st.text("ab# \n", max_size=200), max_size=20).map(" ".join), st.text("xyz ", max_size=150), st.integers(50, 120))

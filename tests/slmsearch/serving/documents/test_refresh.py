@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from slmsearch.config import RunConfig, WorldConfig
+from slmsearch.corpus.pages import Page
 from slmsearch.corpus.questions import Question
 from slmsearch.corpus.world import generate_world
 from slmsearch.evaluate.policies import PolicySpec
 from slmsearch.serving.api import playing
 from slmsearch.serving.api.playing import ServedPolicy
-from slmsearch.serving.documents.gate import judge_replay
+from slmsearch.serving.documents.gate import compare_pages, find_losses, judge_replay
 from slmsearch.serving.documents.refresh import Refreshed, build_version, refresh
 from tests.e2e.small_world import Embeddings
 from tests.loopback import listening
@@ -21,6 +22,11 @@ from tests.root import ROOT
 from tests.slmsearch.serving.documents.edits import BAD, HARMLESS, Edit
 
 MODEL = ROOT / "data" / "models" / "tiny-searcher"
+
+
+def test_a_page_without_spaces_between_words_cannot_lose_its_text_unseen() -> None:
+    before, after = ({"p": Page("p", "规定", f"# 规定\n\n{text}")} for text in ("试用期内员工享有带薪年假。" * 10, "试用期。"))
+    assert find_losses(before, after, compare_pages(before, after), {}, []) == ["p: 5 of 122 words are left"]
 
 
 class Served:
