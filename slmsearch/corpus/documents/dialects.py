@@ -165,8 +165,8 @@ def _outside_code(text: str, change: Callable[[str], str]) -> str:
     return "\n".join([*made, *([change("\n".join(waiting))] if waiting else [])])
 
 
-def _unfenced_directives(lines: list[str]) -> Iterator[str]:
-    """Yield lines in which MyST's directives, MkDocs' notes and tabs and `:::` containers are plain blocks."""
+def _unfenced_directives(lines: list[str], is_body: bool = False) -> Iterator[str]:
+    """Yield lines in which MyST's directives, MkDocs' notes and tabs and `:::` containers are plain blocks; code ends with a body."""
     number = 0
     while number < len(lines):
         line = lines[number]
@@ -178,7 +178,7 @@ def _unfenced_directives(lines: list[str]) -> Iterator[str]:
             body, directive = lines[number:end], _DIRECTIVE.match(mark["info"].strip())
             number = end + 1
             if directive is None or directive[1] in ("code", "code-block", "code-cell", "sourcecode", "literalinclude"):
-                yield from _as_code(line, mark, body, directive, lines[end : end + 1])
+                yield from _as_code(line, mark, body, directive, lines[end : end + 1] or [mark["fence"]][:is_body])
             elif directive[1] not in ("toctree", "contents", "tableofcontents", "raw", "image", "index"):
                 yield from _named(directive[1], directive[2], body)
         elif found := (_MKDOCS.match(line) or _MKDOCS_TAB.match(line)):
@@ -215,7 +215,7 @@ def _named(name: str, argument: str, body: list[str]) -> Iterator[str]:
 
 def _titled(title: str, body: list[str]) -> Iterator[str]:
     yield from ("", f"{title}:" if title else "", "")
-    yield from _unfenced_directives(body)
+    yield from _unfenced_directives(body, is_body=True)
     yield ""
 
 

@@ -17,7 +17,8 @@ from slmsearch.corpus.documents.document import Document
 from slmsearch.corpus.documents.formulas import raise_tagged
 from slmsearch.corpus.documents.front_matter import split_front_matter
 from slmsearch.corpus.documents.skipped import NotTakenError
-from slmsearch.corpus.documents.text import escape_heading, one_line
+from slmsearch.corpus.documents.text import escape_heading, fenced, one_line
+from slmsearch.corpus.sections import is_fence_end, read_fence
 
 _RULES = {
     "table": re.compile(r"\|"),
@@ -99,11 +100,20 @@ def _canonical(lines: list[str], whole: str, dropped: list[Dropped], is_site: bo
             made += ["", f"{token.markup} {heading}", ""] if heading else []
         elif kind == "html":
             made += _html(token.content)
-        else:
+        elif _is_whole(lines[start:end], token.markup):
             made += lines[start:end]
+        else:
+            made += ["", *fenced(token.content.strip("\n"), token.info if token.info.isalnum() else "").split("\n"), ""]
         at = end
     made += convert_lines(lines[at:], dropped, is_site)
     return made
+
+
+def _is_whole(code: list[str], mark: str) -> bool:
+    """Return True if the fence of a code block, or no fence, opens and ends where sections find it (`corpus/sections.py`)."""
+    marks = [(number, found) for number, line in enumerate(code) if (found := read_fence(line))]
+    ends = [number for number, found in marks if number and is_fence_end(found, mark)]
+    return marks[0][0] == 0 and ends == [len(code) - 1] if mark and marks else not marks
 
 
 def _parts(tokens: list[Token]) -> Iterator[tuple[int, int, str, Token]]:

@@ -66,6 +66,24 @@ def test_headings_are_those_of_commonmark(text: str, wanted: list[tuple[int, str
     assert [item for item in found if item != (1, "P")] == wanted
 
 
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("- one\n\n  ```sh\n  make", "```sh\nmake\n```"),
+        ("> ```\n> make", "```\nmake\n```"),
+        ("- > ~~~\n  > make\n  > ~~~", "```\nmake\n```"),
+        ("    ```\n    make", "````\n```\nmake\n````"),
+        ("```\nmake\n    ```\nmore\n```", "````\nmake\n    ```\nmore\n````"),
+        ("!!! note\n    ```\n    make", "```\nmake\n```"),
+        ("1. one\n\n   ```\n   make\n   ```", "1. one\n\n   ```\n   make\n   ```"),
+        ("````md\n```\n````", "````md\n```\n````"),
+    ],
+)
+def test_code_ends_for_sections_where_it_ends_for_commonmark(text: str, code: str) -> None:
+    assert headings(f"{text}\n\n## Wheel\n\ntext")[-1:] == [(2, "Wheel")]
+    assert content(f"{text}\n\n## Wheel\n\ntext").endswith(f"{code}\n\n## Wheel\n\ntext")
+
+
 def test_no_other_line_begins_like_a_heading() -> None:
     assert content("#tag\n\n#1 on the list\n\n####### seven") == "\\#tag\n\n\\#1 on the list\n\n\\####### seven"
 

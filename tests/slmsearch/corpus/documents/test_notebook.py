@@ -61,6 +61,12 @@ def test_shown_markdown_and_html_are_kept_and_raw_cells_are_named():
     assert found.content == "\n\n".join(f"```\n{name}()\n```\n\n```\n{output}\n```" for name, output in zip("abcde", outputs, strict=True))
 
 
+def test_code_that_a_cell_leaves_open_ends_with_the_cell():
+    cells = [{"cell_type": "markdown", "source": source} for source in ("# Tides\n\n```\ntide()", "## Low\n\nAt noon.")]
+    page = Page("p", "P", notebook_to_markdown(notebook(*cells)).content)
+    assert [section.heading for section in split_sections(page)] == ["Tides", "Low"]
+
+
 def test_of_a_long_output_the_beginning_stays():
     text = notebook_to_markdown(notebook(code("x", {"output_type": "stream", "text": "y" * 5000})))[1]
     assert MAX_OUTPUT_CHARS < len(text) < MAX_OUTPUT_CHARS + 50 and text.endswith("y\n...\n```")
