@@ -1,5 +1,8 @@
 """Blocks of text that most pages of a folder repeat: banners, notices, menus. They carry no information about a page and are dropped.
 
+A template puts such blocks into HTML pages and books. In other documents, such as contracts with a clause in common, a sentence that all
+state is a fact of each, and stays.
+
 Blank lines separate blocks; fenced code and headings do not count. A heading over only such a block is dropped with it. List items, table
 rows and lines that introduce something (`Returns: a statement`, `Apply the filter:`) are facts of a page and stay.
 """
@@ -10,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from pathlib import PurePosixPath
 
+from slmsearch.corpus.documents.reader import EPUB, HTML
 from slmsearch.corpus.sections import is_fence_end, read_fence
 
 MOST = 0.8
@@ -20,7 +24,7 @@ FEWEST = 8
 
 
 def drop_repeated(contents: Sequence[str], places: Sequence[str]) -> tuple[list[str], Counter[str]]:
-    """Drop the blocks that most pages of a folder, or of one format, repeat; a page keeps its last block.
+    """Drop the blocks that most HTML pages of a folder, or of one format, repeat; a page keeps its last block.
 
     Returns:
         The remaining contents, and each dropped block with the number of its pages.
@@ -69,9 +73,9 @@ def split_blocks(content: str) -> Iterator[tuple[str, bool]]:
         yield "\n".join(block), not has_code and not _FACT.match(block[0])
 
 
-def _groups(place: str) -> tuple[str, str]:
+def _groups(place: str) -> tuple[str, ...]:
     path = PurePosixPath(place)
-    return f"{path.parent}/", path.suffix.lower()
+    return (f"{path.parent}/", path.suffix.lower()) if path.suffix.lower() in (*HTML, *EPUB) else ()
 
 
 def _print(block: str) -> bytes:

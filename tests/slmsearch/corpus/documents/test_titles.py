@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -83,18 +84,29 @@ def test_headings_move_down_where_the_first_level_is_not_the_titles():
 
 def test_what_most_pages_repeat_goes_and_is_reported(tmp_path: Path):
     for number in range(9):
-        notice = "Write to the miller.\n\nAsk   at the gate."
-        text = (
-            f"# Page {number}\n\n{notice}\n\nSack {number} weighs {number} stones.\n\n## See also\n\nThe yard's list.\n\n```\nmake\n```\n"
-        )
-        (tmp_path / f"{number}.md").write_text(text + ("## Price\n\nEqual.\n" if number < 3 else "## Bare\n\nThe yard's list.\n"))
+        notice = "<p>Write to the miller.</p><p>Ask at the gate.</p>"
+        text = f"<p>Sack {number} weighs {number} stones.</p><h2>See also</h2><p>The yard's list.</p><pre>make</pre>"
+        last = "<h2>Price</h2><p>Equal.</p>" if number < 3 else "<h2>Bare</h2><p>The yard's list.</p>"
+        (tmp_path / f"{number}.html").write_text(f"<h1>Page {number}</h1>{notice}{text}{last}")
     pages, _, dropped = read_folder(tmp_path)
     assert pages[0].content == "# Page 0\n\nSack 0 weighs 0 stones.\n\n## See also\n\n```\nmake\n```\n\n## Price\n\nEqual."
     assert pages[4].content.endswith("```\nmake\n```"), "a heading over nothing else goes as well"
     assert {(item.kind, item.text, item.pages) for item in dropped} == {
-        ("repeated", "Write to the miller.", 9), ("repeated", "Ask   at the gate.", 9), ("repeated", "The yard's list.", 9),
+        ("repeated", "Write to the miller.", 9), ("repeated", "Ask at the gate.", 9), ("repeated", "The yard's list.", 9),
     }  # fmt: skip
-    assert {page.metadata["path"] for page in pages} == {f"{number}.md" for number in range(9)}
+    assert {page.metadata["path"] for page in pages} == {f"{number}.html" for number in range(9)}
+
+
+def test_a_block_is_the_same_in_any_spacing():
+    contents = [f"Sack {n}.\n\nAsk{' ' * (n + 1)}at the gate." for n in range(9)]
+    left, dropped = drop_repeated(contents, [f"{n}.html" for n in range(9)])
+    assert left == [f"Sack {n}." for n in range(9)] and sum(dropped.values()) == 9
+
+
+@pytest.mark.parametrize("suffix", ["md", "txt", "docx"])
+def test_a_clause_that_contracts_have_in_common_stays_in_each(suffix: str):
+    contents = [f"# Contract of {n}\n\n## Salary\n\n{n}.\n\n## Notice period\n\nThree months to the end of a quarter." for n in range(10)]
+    assert drop_repeated(contents, [f"{n}.{suffix}" for n in range(10)]) == (contents, {})
 
 
 def test_facts_that_pages_share_stay():
@@ -106,16 +118,16 @@ def test_facts_that_pages_share_stay():
         "1. Open it.",
     ]
     contents = [f"# A\n\nPage {n} says something.\n\n" + "\n\n".join(facts) for n in range(9)]
-    assert drop_repeated(contents, [f"{n}.md" for n in range(9)])[0] == contents
+    assert drop_repeated(contents, [f"{n}.html" for n in range(9)])[0] == contents
     half = [f"Page {n}.\n\n{'Part of the stable interface.' if n < 6 else 'Not part of it.'}" for n in range(10)]
-    assert drop_repeated(half, [f"{n}.md" for n in range(10)])[0] == half
+    assert drop_repeated(half, [f"{n}.html" for n in range(10)])[0] == half
 
 
 def test_a_page_that_only_repeats_keeps_its_text_and_few_pages_repeat_nothing():
     contents = ["# A\n\nThe same."] * 9
-    assert drop_repeated(contents, [f"{n}.md" for n in range(9)])[0] == contents
+    assert drop_repeated(contents, [f"{n}.html" for n in range(9)])[0] == contents
     few = [f"Other {n}.\n\nThe same." for n in range(7)]
-    assert drop_repeated(few, [f"{n}.md" for n in range(7)])[0] == few
+    assert drop_repeated(few, [f"{n}.html" for n in range(7)])[0] == few
 
 
 @given(st.lists(st.sampled_from(["# a", "text", "", "```", "~~~", "    ```", "more"])))
