@@ -103,17 +103,17 @@ def split_fields(text: str) -> FrontMatter:
 
 def _made(fields: dict[Any, Any], rest: str) -> FrontMatter:
     metadata: dict[str, object] = {}
-    for key, value in fields.items():
+    for key, value in sorted(fields.items(), key=lambda field: str(field[0]).lower() in NAMES):  # a field with the name itself comes first
         name = str(key).lower()
         name = NAMES.get(name, name)
         plain = _plain(value)
         if name not in KEPT or plain in (None, "", []):
             continue
-        if isinstance(known := metadata.get(name), list) and isinstance(plain, list):
-            plain = list(dict.fromkeys([*known, *plain]))
-        metadata[name] = plain
-    if isinstance(tags := metadata.get("tags"), str):
-        metadata["tags"] = [tag for tag in re.split(r"[,;]\s*|\s+", tags) if tag]
+        if name == "tags" and isinstance(plain, str):
+            plain = [tag for tag in re.split(r"[,;]\s*|\s+", plain) if tag]
+        known = metadata.setdefault(name, plain)
+        if isinstance(known, list) and isinstance(plain, list):
+            metadata[name] = list(dict.fromkeys([*known, *plain]))
     title = metadata.pop("title", "")
     return FrontMatter(one_line(str(title)) if isinstance(title, str | int | float) else "", metadata, rest.lstrip("\n"), True)
 

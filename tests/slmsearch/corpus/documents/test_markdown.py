@@ -100,6 +100,8 @@ def test_no_other_line_begins_like_a_heading() -> None:
         ("text\n---\nx", "", {}, "text\n---\nx"),
         ("---\n---\nx", "", {}, "---\n---\nx"),
         ("% Mill wheels\n% Ann\n% 2024\n\nx", "Mill wheels", {"author": "Ann", "date": "2024"}, "x"),
+        ("---\ndate: 2024-05-01\ncreated: 2019-01-01\ncategory: b\ntags: [a]\n---\nx", "", {"date": "2024-05-01", "tags": ["a", "b"]}, "x"),
+        ("---\ncreated: 2019-01-01\n---\nx", "", {"date": "2019-01-01"}, "x"),
         ("% Mill wheels\n\nx", "Mill wheels", {}, "x"),
         ("% of all\nwheels\n\nx", "", {}, "% of all\nwheels\n\nx"),
     ],
