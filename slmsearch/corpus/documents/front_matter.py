@@ -1,9 +1,14 @@
-"""Metadata at the start of a text file: YAML, TOML or JSON between marks, lines of Pandoc, or fields as in a mail."""
+"""Metadata at the start of a text file: YAML, TOML or JSON between marks, lines of Pandoc, or fields as in a mail.
+
+Fields that are no metadata (`customer: ACME`) are facts, and become lines of the text; those that only tell a site's generator how to show
+the page are dropped.
+"""
 
 import datetime
 import json
 import re
 import tomllib
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import yaml
@@ -15,7 +20,12 @@ _TOML = re.compile(r"\A\+\+\+[ \t]*\n(.*?)(?:^|\n)\+\+\+[ \t]*(?:\n|\Z)", re.DOT
 _JSON = re.compile(r"\A\{\n.*?\n\}[ \t]*\n(?=\s*\S)", re.DOTALL)
 _TITLE_LINES = re.compile(r"\A% ?(\S.*)\n(?:%(.*)\n)?(?:%(.*)\n)?(?=\s*\n)")
 _FIELD = re.compile(r"^([A-Za-z][\w-]*):(?:[ \t]+(.*))?$")
-_KEY = re.compile(r"^([\w-]+)\s*[:=]\s*(\S.*)$", re.MULTILINE)
+_KEY = re.compile(r"^([\w-]+)[ \t]*[:=][ \t]*(.*)$", re.MULTILINE)
+_SITE = re.compile(
+    r"(?:layout|permalink|slug|weight|draft|template|toc\w*|math|katex|mermaid|comments|featured|hidden|pin|image|cover|icon|css\w*|menu|"
+    r"orphan|(?:sidebar|hide|nav|pagination|has|redirect)[_-].*): \S+|published: (?:true|false)"
+)
+"""Fields for the generator of a site: a known name with one word."""
 NAMES = {
     "categories": "tags",
     "keywords": "tags",
@@ -35,16 +45,17 @@ MAX_CHARS, MAX_ITEMS = 500, 50
 
 
 class FrontMatter(NamedTuple):
-    """Text without its front matter, and the metadata from it."""
+    """Text without its front matter, the metadata from it, and the fields left out, as kind and text."""
 
     title: str
     metadata: dict[str, object]
     rest: str
     found: bool
+    dropped: tuple[tuple[str, str], ...] = ()
 
 
 def split_front_matter(text: str) -> FrontMatter:
-    """Split off front matter; if it cannot be parsed, read it line by line and still leave it out of the text."""
+    """Split off front matter; if it cannot be parsed, but has only lines of front matter, read it line by line."""
     for mark, parse in ((_YAML, _load_yaml), (_TOML, tomllib.loads)):
         found = mark.match(text)
         if found is None:
@@ -54,17 +65,19 @@ def split_front_matter(text: str) -> FrontMatter:
         try:
             fields = parse(found[1])
         except (yaml.YAMLError, ValueError, RecursionError):
-            fields = dict(_KEY.findall(found[1]))
-        return _made(fields if isinstance(fields, dict) else {}, text[found.end() :])
+            fields = _read_lines(found[1])
+        if not isinstance(fields, dict):
+            break  # a text between two rules
+        return _made(fields.items(), text[found.end() :], is_site=True)
     if found := _TITLE_LINES.match(text):  # Pandoc's: title, authors, date
-        return _made(dict(zip(("title", "author", "date"), found.groups(""), strict=True)), text[found.end() :])
+        return _made(zip(("title", "author", "date"), found.groups(""), strict=True), text[found.end() :])
     if found := _JSON.match(text):
         try:
             fields = json.loads(found[0])
         except (ValueError, RecursionError):
             fields = None
         if isinstance(fields, dict):
-            return _made(fields, text[found.end() :])
+            return _made(fields.items(), text[found.end() :], is_site=True)
     return FrontMatter("", {}, text, False)
 
 
@@ -78,44 +91,76 @@ def _load_yaml(text: str) -> Any:
         loader.dispose()
 
 
+def _read_lines(text: str) -> dict[str, str] | None:
+    """Return the fields of broken front matter, with list items and indented lines in their field; None if another line is in it."""
+    fields: dict[str, str] = {}
+    name = ""
+    for line in filter(str.strip, text.split("\n")):
+        if found := _KEY.match(line):
+            name = found[1]
+            fields[name] = found[2].strip()
+        elif name and line.lstrip().startswith("- "):
+            fields[name] += f"{', ' if fields[name] else ''}{line.strip()[2:]}"
+        elif name and line[0].isspace():
+            fields[name] += f" {line.strip()}"
+        elif not line.startswith("#"):
+            return None
+    return fields
+
+
 def split_fields(text: str) -> FrontMatter:
     """Split off fields as in the head of a mail, one of them the title: `Title: Style guide`, with a blank line after the last."""
     lines = text.lstrip("\n").split("\n")
-    fields: dict[str, str] = {}
-    name, end = "", 0
+    fields: list[tuple[str, str]] = []
+    end = 0
     for line in lines:
         if found := _FIELD.match(line):
-            name = found[1].lower()
-            fields[name] = found[2] or ""
-        elif name and line[:1].isspace() and line.strip():
-            fields[name] += f" {line.strip()}"
+            fields.append((found[1], found[2] or ""))
+        elif fields and line[:1].isspace() and line.strip():
+            fields[-1] = fields[-1][0], f"{fields[-1][1]} {line.strip()}"
         else:
             break
         end += 1
-    if len(fields) < FEWEST_FIELDS or "title" not in fields or (end < len(lines) and lines[end].strip()):
+    names = {name.lower() for name, _ in fields}
+    if len(names) < FEWEST_FIELDS or "title" not in names or (end < len(lines) and lines[end].strip()):
         return FrontMatter("", {}, text, False)
-    made = _made(dict(fields), "\n".join(lines[end:]).lstrip("\n"))
-    numbered = next((f"{key.upper()} {value}" for key, value in fields.items() if key in ("pep", "rfc", "dep") and value.isdigit()), "")
-    if not numbered:
+    number = next((field for field in fields if field[0].lower() in ("pep", "rfc", "dep") and field[1].isdigit()), None)
+    made = _made((field for field in fields if field != number), "\n".join(lines[end:]))
+    if number is None:
         return made
+    numbered = f"{number[0].upper()} {number[1]}"
     return made._replace(metadata=made.metadata | {"number": numbered}, rest=f"{numbered}\n\n{made.rest}")  # the number that others cite
 
 
-def _made(fields: dict[Any, Any], rest: str) -> FrontMatter:
+def _made(fields: Iterable[tuple[Any, Any]], rest: str, is_site: bool = False) -> FrontMatter:
     metadata: dict[str, object] = {}
-    for key, value in sorted(fields.items(), key=lambda field: str(field[0]).lower() in NAMES):  # a field with the name itself comes first
+    lines, dropped = list[str](), list[tuple[str, str]]()
+    for key, value in sorted(fields, key=lambda field: str(field[0]).lower() in NAMES):  # a field with the name itself comes first
         name = str(key).lower()
-        name = NAMES.get(name, name)
         plain = _plain(value)
-        if name not in KEPT or plain in (None, "", []):
+        line = str(_plain(f"{key}: {', '.join(map(str, plain)) if isinstance(plain, list) else plain}"))
+        if plain in (None, "", []) or (is_site and _SITE.fullmatch(line.lower())):
+            dropped += [("field", line if plain else str(_plain(str(key))))] if value else []
             continue
+        name = NAMES.get(name, name)
         if name == "tags" and isinstance(plain, str):
             plain = [tag for tag in re.split(r"[,;]\s*|\s+", plain) if tag]
-        known = metadata.setdefault(name, plain)
+        known = metadata.get(name)
         if isinstance(known, list) and isinstance(plain, list):
-            metadata[name] = list(dict.fromkeys([*known, *plain]))
+            metadata[name] = _cut(list(dict.fromkeys([*known, *plain])))
+        elif name in KEPT and name not in metadata:
+            metadata[name] = _cut(plain)
+        else:
+            lines.append(line)
     title = metadata.pop("title", "")
-    return FrontMatter(one_line(str(title)) if isinstance(title, str | int | float) else "", metadata, rest.lstrip("\n"), True)
+    title = one_line(str(title)) if isinstance(title, str | int | float) else ""
+    return FrontMatter(title, metadata, "\n".join([*lines, *[""][: len(lines)], rest.lstrip("\n")]), True, tuple(dropped))
+
+
+def _cut(plain: object) -> object:
+    if isinstance(plain, list):
+        return [_cut(item) for item in plain[:MAX_ITEMS]]
+    return plain[:MAX_CHARS] if isinstance(plain, str) else plain
 
 
 def _plain(value: object) -> object:
@@ -123,9 +168,9 @@ def _plain(value: object) -> object:
     if isinstance(value, datetime.date | datetime.time):
         return value.isoformat()
     if isinstance(value, str):
-        return one_line(value)[:MAX_CHARS].encode("utf-8", "replace").decode()
+        return one_line(value).encode("utf-8", "replace").decode()
     if isinstance(value, bool | int) or (isinstance(value, float) and value == value and abs(value) != float("inf")):
         return value
     if isinstance(value, list):
-        return [plain for item in value[:MAX_ITEMS] if (plain := _plain(item)) not in (None, "") and not isinstance(plain, list)]
+        return [plain for item in value if not isinstance(item, list) and (plain := _plain(item)) not in (None, "")]
     return None

@@ -53,7 +53,7 @@ def read_markdown(text: str, include: Include | None = None, is_mdx: bool = Fals
         is_mdx: True if tags are components, which the text may import.
     """
     front = split_front_matter(text)
-    dropped: list[Dropped] = []
+    dropped: list[Dropped] = [*front.dropped]
     whole = convert_blocks(front.rest, include or (lambda _: None), dropped, is_mdx)
     lines = whole.split("\n")
     if not is_plain(whole):

@@ -104,17 +104,24 @@ def _with_included(text: str, include: Include, dropped: list[Dropped]) -> str:
 
 
 def _without_docinfo(lines: list[str], metadata: dict[str, object]) -> list[str]:
-    """Move the fields of a document's head (`:date: 2024-01-01`) to metadata; they come first or directly under its title."""
+    """Move the fields of a document's head (`:date: 2024-01-01`), which are first or directly under its title, to metadata or to lines."""
     start = next((number for number, line in enumerate(lines) if _OPTION.match(line) and not line[:1].isspace()), None)
     if start is None or sum(1 for line in lines[:start] if line.strip() and not _COMMENT.match(line)) > 3:
         return lines
-    end = start
+    end, fields = start, list[tuple[str, str]]()
     while end < len(lines) and (_OPTION.match(lines[end]) or (lines[end].strip() and lines[end][:1].isspace())):
-        found = _OPTION.match(lines[end])
-        if found and found[1].lower() in ("date", "author", "tags", "status") and found[2]:
-            metadata.setdefault(found[1].lower(), found[2].strip())
+        if found := _OPTION.match(lines[end]):
+            fields.append((found[1], (found[2] or "").strip()))
+        else:
+            fields[-1] = fields[-1][0], f"{fields[-1][1]} {lines[end].strip()}".strip()
         end += 1
-    return [*lines[:start], *lines[end:]]
+    said = []
+    for name, value in fields:
+        if name.lower() in ("date", "author", "tags", "status") and value and name.lower() not in metadata:
+            metadata[name.lower()] = value
+        elif value and name.lower() != "tocdepth":  # of Sphinx
+            said.append(f"{name}: {value}")
+    return [*lines[:start], *said, *lines[end:]]
 
 
 class _Reader:

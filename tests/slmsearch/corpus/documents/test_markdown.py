@@ -100,7 +100,7 @@ def test_no_other_line_begins_like_a_heading() -> None:
         ("text\n---\nx", "", {}, "text\n---\nx"),
         ("---\n---\nx", "", {}, "---\n---\nx"),
         ("% Mill wheels\n% Ann\n% 2024\n\nx", "Mill wheels", {"author": "Ann", "date": "2024"}, "x"),
-        ("---\ndate: 2024-05-01\ncreated: 2019-01-01\ncategory: b\ntags: [a]\n---\nx", "", {"date": "2024-05-01", "tags": ["a", "b"]}, "x"),
+        ("---\ncategory: b\ntags: [a]\n---\nx", "", {"tags": ["a", "b"]}, "x"),
         ("---\ncreated: 2019-01-01\n---\nx", "", {"date": "2019-01-01"}, "x"),
         ("% Mill wheels\n\nx", "Mill wheels", {}, "x"),
         ("% of all\nwheels\n\nx", "", {}, "% of all\nwheels\n\nx"),
@@ -111,11 +111,40 @@ def test_front_matter_is_metadata_and_no_text(text: str, title: str, metadata: d
     assert (found.title, found.metadata, found.rest) == (title, metadata, rest)
 
 
+@pytest.mark.parametrize(
+    ("text", "metadata", "rest"),
+    [
+        ("---\ncreated: 2019-01-01\ndate: 2024-05-01\n---\nx", {"date": "2024-05-01"}, "created: 2019-01-01\n\nx"),
+        ("---\ndate: 2024-05-01\ncreated: 2019-01-01\n---\nx", {"date": "2024-05-01"}, "created: 2019-01-01\n\nx"),
+        ("---\ncustomer: ACME\nPrice: 12500 CHF\nparts: [oak, 2]\n---\n\nx", {}, "customer: ACME\nPrice: 12500 CHF\nparts: oak, 2\n\nx"),
+        ('+++\nowner = "Jane"\nsigned = 2024-03-01\n+++\nx', {}, "owner: Jane\nsigned: 2024-03-01\n\nx"),
+        ('{\n"owner": "Jane",\n"title": "Mill"\n}\n\nx', {}, "owner: Jane\n\nx"),
+        ("---\nowner: Jane: of ACME\nparts:\n- oak\n- ash\nnote: one\n  two\n# hidden\n---\nx", {}, (
+            "owner: Jane: of ACME\nparts: oak, ash\nnote: one two\n\nx")),
+        (f"---\nsummary: {'oak ' * 200}\n---\nx", {}, f"summary: {('oak ' * 200).strip()}\n\nx"),
+        ("---\nweight: 12 kg\nlayout: two floors\n---\nx", {}, "weight: 12 kg\nlayout: two floors\n\nx"),
+        ("---\nDecision: we ship.\nAnna calls.\n---\n\nx", {}, "---\nDecision: we ship.\nAnna calls.\n---\n\nx"),
+        ("---\nDecision=ship\n---\n\nx", {}, "---\nDecision=ship\n---\n\nx"),
+    ],
+)  # fmt: skip
+def test_fields_that_are_no_metadata_are_lines_of_the_text(text: str, metadata: dict[str, object], rest: str) -> None:
+    found = split_front_matter(text)
+    assert (found.metadata, found.rest, found.dropped) == (metadata, rest, ())
+
+
+def test_fields_for_the_generator_of_a_site_are_dropped_and_named() -> None:
+    read = read_markdown("---\nlayout: post\nweight: 10\npublished: true\nmenu: {main: {name: Mill}}\nslug:\n---\nx")
+    assert (read.content, read.metadata) == ("x", {})
+    assert read.dropped == [("field", "layout: post"), ("field", "weight: 10"), ("field", "menu"), ("field", "published: True")]
+
+
 def test_fields_of_a_head_are_metadata() -> None:
     text = "PEP: 8\nTitle: Style guide\n  for mills\nAuthor: Ann <a@b.c>\nStatus: Active\n\n\nIntroduction\n============\n"
     found = split_fields(text)
     assert (found.title, found.rest) == ("Style guide for mills", "PEP 8\n\nIntroduction\n============\n")
     assert found.metadata == {"author": "Ann <a@b.c>", "status": "Active", "number": "PEP 8"}
+    assert split_fields("Title: Trips\nOwner: Jane\nWeight: 3\nOwner: Jo\n\nx").rest == "Owner: Jane\nWeight: 3\nOwner: Jo\n\nx"
+    assert split_fields("PEP: 9\nTitle: a\nType: Process\n\nx").rest == "PEP 9\n\nType: Process\n\nx"
     for none in ("Title: alone\n\nx", "Note: this\nWarning: that\n\nx", "Title: a\nAuthor: b\ntext at once"):
         assert not split_fields(none).found and split_fields(none).rest == none
 

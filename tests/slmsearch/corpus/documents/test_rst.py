@@ -147,6 +147,14 @@ def test_fields_of_the_head_give_title_and_metadata():
     assert (text, metadata) == ("# Mill\n\ntext", {"date": "2024-01-02", "author": "Ann"})
 
 
+@pytest.mark.parametrize("order", ["{head}{title}text", "{title}{head}text"])
+def test_fields_that_are_no_metadata_are_lines_of_the_text(order: str):
+    head = ":Owner: Finance\n:date: 2024-01-02\n:Approved by: Jane\n   Doe\n:orphan:\n:tocdepth: 2\n\n"
+    _, text, metadata, *_ = read_rst(order.format(head=head, title="Mill\n====\n\n"), lambda _: None)
+    wanted = order.format(head="Owner: Finance\nApproved by: Jane Doe\n\n", title="# Mill\n\n")
+    assert (text, metadata) == (wanted, {"date": "2024-01-02"})
+
+
 def test_what_is_included_is_read_and_what_is_not_there_is_named():
     files = {"part.txt": "Wheel\n-----\n\nIt turns.", "a.py": "x = 1"}
     text = "Mill\n====\n\n.. include:: part.txt\n\n.. literalinclude:: a.py\n   :language: python\n\n.. include:: gone.txt\n\nend"
