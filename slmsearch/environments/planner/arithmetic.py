@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from slmsearch.environments.planner.numbers import CARDINALS, MAX_DIGITS, NUMBER, parse_number
+from slmsearch.environments.planner.numbers import MAX_DIGITS, NUMBER, in_digits, parse_number
 
 MAX_TEXT_CHARS = 4000
 MAX_TOKENS = 200
@@ -133,7 +133,7 @@ def _told(sentence: str) -> tuple[str, _Equation] | None:
         how = match["n"].removesuffix(" times")
         if how == "half":
             return match["who"], ("/", match["a"], Fraction(2))
-        factor = Fraction(2) if how == "twice" else CARDINALS.get(how) or parse_number(how)
+        factor = Fraction(2) if how == "twice" else parse_number(in_digits(how))
         return (match["who"], ("*", match["a"], factor)) if factor is not None else None
     if match := _BOTH.search(sentence):
         return match["who"], ("+", match["a"], match["b"])

@@ -13,25 +13,25 @@ _LITERAL = r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?|\.\d+"
 NUMBER = re.compile(rf"(?<![\w#.])(?:{_LITERAL})(?![\d#])")
 """A number without its sign; not the digits of a reference such as `#12` or of a word."""
 _ANSWER_MARK = re.compile(r"####\s*([^\n]*)")
-_SIGNED = re.compile(rf"(?P<sign>(?<!\d)[-\u2212])?\s*\$?\s*(?P<number>{_LITERAL})(?:\s*/\s*(?P<below>{_LITERAL}))?")
-
-_RATIO = re.compile(rf"({_LITERAL})\s*/\s*({_LITERAL})")
+_SIGNED = re.compile(
+    rf"(?P<sign>(?<![\w.%)\]}}])[-\u2212](?=[$\d.]))?\$?\s*"
+    rf"(?:(?P<whole>\d+) +(?=\d+\s*/\s*\d))?(?P<number>{_LITERAL})(?:\s*/\s*(?P<below>{_LITERAL}))?"
+)
+"""A number with its sign, a fraction or a mixed number; a dash after a word or before a space is no sign."""
+_GROUPED = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _HUNDREDTHS = {"percent", "cent", "cents"}
 
-_ONES = (
-    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve", "thirteen", "fourteen",
-    "fifteen", "sixteen", "seventeen", "eighteen", "nineteen",
-)  # fmt: skip
-_TENS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
-CARDINALS = {word: Fraction(n) for n, word in enumerate(_ONES)} | {word: Fraction(10 * n) for n, word in enumerate(_TENS, start=2)}
-_SCALES = {"hundred": 100, "thousand": 1000, "million": 10**6}
+_SCALES = {"hundred": 100, "thousand": 1000, "million": 10**6, "billion": 10**9}
+_SCALED = re.compile(rf"({NUMBER.pattern})[ -]({'|'.join(_SCALES)})\b", re.IGNORECASE)
+_JOINT = re.compile(r"(?<=[a-z])-(?=[a-z])|(?<=thousand),(?= )|(?<=million),(?= )", re.IGNORECASE)
+_ORDINAL = re.compile(r"(?:\b(\d+) )?(?<![/\d.,])(\d+)(?:st|nd|rd|th)s?\b")
 _WORD = re.compile(r"[a-z]+")
 
+_FRACTIONS = {"third": 3, "fourth": 4, "fifth": 5, "sixth": 6, "seventh": 7, "eighth": 8, "ninth": 9, "tenth": 10, "twelfth": 12}
 MULTIPLES = {
     "twice": (2,), "double": (2,), "doubled": (2,), "doubles": (2,), "couple": (2,), "pair": (2,), "both": (2,),
-    "thrice": (3,), "triple": (3,), "tripled": (3,), "half": (2,), "halves": (2,), "third": (3,), "thirds": (3,),
-    "quarter": (4, 25), "quarters": (4, 25), "fourth": (4,), "fourths": (4,), "fifth": (5,), "tenth": (10,),
-    "dozen": (12,), "dozens": (12,),
+    "thrice": (3,), "triple": (3,), "tripled": (3,), "half": (2,), "halves": (2,), "quarter": (4, 25), "quarters": (4, 25),
+    "dozen": (12,), "dozens": (12,), **{word + plural: (n,) for word, n in _FRACTIONS.items() for plural in ("", "s")},
 }  # fmt: skip
 """Words that imply a number without naming it."""
 UNITS = {
@@ -47,17 +47,22 @@ UNITS = {
 
 def find_numbers(text: str) -> set[Fraction]:
     """Find every number that a text names, in digits or in words, without signs."""
-    found = {value for literal in NUMBER.findall(text) if (value := _value(literal)) is not None}
-    return found | set(_spelled(text))
+    return {value for literal in NUMBER.findall(in_digits(text)) if (value := _value(literal)) is not None}
+
+
+def find_literals(text: str) -> set[Fraction | None]:
+    """Find every number in digits, also inside a word such as `USD35`; None stands for one that is too long to read."""
+    return {_value(literal) for literal in re.findall(_LITERAL, text)}
 
 
 def implied_numbers(text: str) -> set[Fraction]:
-    """Find the numbers that a text's words and marks imply: 2 of "twice", 7 of "week", 0.8 and 0.2 of "80 %", 0.75 of "3/4"."""
+    """Find the numbers that a text's words and marks imply: 2 of "twice", 7 of "week", 0.8 and 0.2 of "80 %", 2.75 of "2 3/4"."""
     words = set(_WORD.findall(text.lower()))
     multiples = {n for word in words for n in MULTIPLES.get(word, ())}
     implied = {Fraction(n) for word in words for n in UNITS.get(word, ())} | set(map(Fraction, multiples))
     implied |= {Fraction(1, n) for n in multiples}
-    implied |= {a / b for literals in _RATIO.findall(text) if (a := _value(literals[0])) is not None and (b := _value(literals[1]))}
+    fractions = [_signed(match) for match in _SIGNED.finditer(in_digits(text)) if match["below"]]
+    implied |= {abs(value) for value in fractions if value is not None}
     if words & _HUNDREDTHS or "%" in text:
         parts = [number / 100 for number in find_numbers(text)]
         implied |= {Fraction(100), *parts, *(1 - part for part in parts), *(1 + part for part in parts)}
@@ -67,26 +72,24 @@ def implied_numbers(text: str) -> set[Fraction]:
 def count_quantities(text: str) -> int:
     """Count the quantities of a text: numbers, and words such as "half"; the caller counts references."""
     words = _WORD.findall(text.lower())
-    return len(NUMBER.findall(text)) + sum(1 for _ in _spelled(text)) + sum(word in MULTIPLES or word in UNITS for word in words)
+    return len(NUMBER.findall(in_digits(text))) + sum(word in MULTIPLES or word in UNITS for word in words)
 
 
-def _spelled(text: str) -> list[Fraction]:
-    """Read cardinals in words: "seventy-two", "three hundred and five"."""
-    found: list[Fraction] = []
-    total, current, open_ = 0, 0, False
-    for word in [*_WORD.findall(text.lower()), ""]:
-        if word in CARDINALS:
-            current, open_ = current + int(CARDINALS[word]), True
-        elif word in _SCALES and open_:
-            if word == "hundred":
-                current *= 100
-            else:
-                total, current = total + current * _SCALES[word], 0
-        elif not (word == "and" and open_ and (total or current >= 100)):
-            if open_:
-                found.append(Fraction(total + current))
-            total, current, open_ = 0, 0, False
-    return found
+def in_digits(text: str) -> str:
+    """Write the numbers of a text in digits: "three hundred and five" as 305, "5 million" as 5000000, "four-fifths" as 4/5.
+
+    An ordinal such as "third" is left out: it names no quantity.
+    """
+    from text_to_num import alpha2digit
+
+    text = _SCALED.sub(lambda match: _write_scaled(match[1], match[2]), text)
+    written = alpha2digit(_JOINT.sub(" ", text), "en", threshold=0)
+    return _ORDINAL.sub(lambda match: f"{match[1]}/{match[2]}" if match[1] else " ", written)
+
+
+def _write_scaled(literal: str, scale: str) -> str:
+    value = _value(literal)
+    return literal if value is None else format_number(value * _SCALES[scale.lower()])
 
 
 def parse_number(text: str | None) -> Fraction | None:
@@ -99,16 +102,16 @@ def parse_number(text: str | None) -> Fraction | None:
 
 
 def last_number(text: str) -> Fraction | None:
-    """Read an answer from prose: the number after the last `####` if there is one, else the last number."""
+    """Read an answer from prose: the first number after the last `####` if there is one, else the last number."""
     marked = _ANSWER_MARK.findall(text)
     matches = list(_SIGNED.finditer(marked[-1] if marked else text))
-    return _signed(matches[-1]) if matches else None
+    return _signed(matches[0 if marked else -1]) if matches else None
 
 
 def extract_answer(worked: str) -> str | None:
     """Extract GSM8K's gold answer from a worked solution; None where there is no `####`."""
     marked = _ANSWER_MARK.findall(worked)
-    return marked[-1].strip().replace(",", "") if marked else None
+    return _GROUPED.sub("", marked[-1].strip()) if marked else None
 
 
 def format_number(value: Fraction) -> str:
@@ -126,10 +129,10 @@ def format_number(value: Fraction) -> str:
 
 
 def _signed(match: re.Match[str]) -> Fraction | None:
-    value, below = _value(match["number"]), _value(match["below"] or "1")
-    if value is None or not below:
+    whole, value, below = (_value(match[name] or default) for name, default in (("whole", "0"), ("number", ""), ("below", "1")))
+    if whole is None or value is None or not below:
         return None
-    return -value / below if match["sign"] else value / below
+    return -(whole + value / below) if match["sign"] else whole + value / below
 
 
 def _value(literal: str) -> Fraction | None:

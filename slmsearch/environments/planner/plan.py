@@ -27,6 +27,7 @@ MAX_SUBPROBLEMS = 12
 MAX_QUESTION_CHARS = 600
 REFERENCE = re.compile(r"#(\w{1,16})")
 """Reference to an earlier answer."""
+_GLUED = re.compile(r"[\d.,]#\w|#\w+(?:#\w|[.,]\d)|#\w{17}")
 
 
 class Fault(StrEnum):
@@ -47,6 +48,8 @@ class Fault(StrEnum):
     UNKNOWN_ID = "unknown_id"
     UNDECLARED = "undeclared"
     """A question uses an answer that `depends_on` does not name."""
+    GLUED = "glued"
+    """A reference touches a digit or another reference: its answer would become part of another number."""
     CYCLE = "cycle"
     CONTRADICTION = "contradiction"
     """Subproblems, but `should_decompose` is false."""
@@ -227,6 +230,8 @@ def _find_faults(plan: Plan) -> Iterator[Fault]:
     named = [name for part in plan.subproblems for name in part.depends_on] + REFERENCE.findall(plan.combine)
     if not set(named) <= set(ids):
         yield Fault.UNKNOWN_ID
+    if any(map(_GLUED.search, [*(part.question for part in plan.subproblems), plan.combine])):
+        yield Fault.GLUED
     for part in plan.subproblems:
         for name in REFERENCE.findall(part.question):
             if name not in part.depends_on:

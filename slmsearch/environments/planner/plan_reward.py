@@ -13,19 +13,22 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
 from slmsearch.config import PlanRewardConfig
 from slmsearch.corpus.questions import Question
-from slmsearch.environments.planner.numbers import count_quantities, find_numbers, implied_numbers, parse_number
+from slmsearch.environments.planner.numbers import count_quantities, find_literals, find_numbers, implied_numbers, parse_number
 from slmsearch.environments.planner.plan import REFERENCE, Fault, Plan, Subproblem, parse_plan
 from slmsearch.episodes.episode import Episode, StopReason
 from slmsearch.episodes.reward import Reward
 from slmsearch.judge import Judge, Verdict
 from slmsearch.retrieval.embed import Embedder
 
+PLAN_RULES_VERSION = 1
+"""Part of every evaluation and training key of the planner; raise it when a plan may be read, executed or graded differently."""
 PLAN_PARTS = ("correct", "tokens", "independence", "malformed", "hacked", "format", "random")
 """Names of the parts, as they appear in `reward/<part>`; every plan's reward has all of them."""
 RESTATED_FRAC = 0.9
@@ -37,7 +40,7 @@ class Hack(StrEnum):
     """A reward hack that a filter rejects."""
 
     LEAKED = "leaked"
-    """A number is neither in the problem nor implied by its words nor an earlier answer: the planner computed it itself."""
+    """A number is neither in the problem nor implied by its words nor an earlier answer, or too long to read: the planner computed it."""
     RESTATED = "restated"
     """A subproblem is the problem itself."""
     TRIVIAL = "trivial"
@@ -82,8 +85,9 @@ def find_hacks(problem: str, plan: Plan) -> tuple[Hack, ...]:
 
 def _leaks(problem: str, texts: Sequence[str]) -> bool:
     """Return whether a number in the texts cannot come from the problem."""
-    allowed = find_numbers(problem) | implied_numbers(problem) | {1}
-    return any(find_numbers(REFERENCE.sub(" ", text)) - allowed for text in texts)
+    allowed = find_numbers(problem) | find_literals(problem) | implied_numbers(problem) | {Fraction(1)}
+    named = {number for text in texts for bare in [REFERENCE.sub(" ", text)] for number in find_numbers(bare) | find_literals(bare)}
+    return None in named or bool(named - allowed)
 
 
 def _restates(problem: str, question: str) -> bool:

@@ -18,7 +18,14 @@ from slmsearch.environments.environment import Environment, through
 from slmsearch.environments.planner.plan import DIRECT, MAX_QUESTION_CHARS, Plan, Subproblem, parse_plan, render_plan
 from slmsearch.environments.planner.plan_demonstrations import TINY_PLANNER, make_plan_demonstrations
 from slmsearch.environments.planner.plan_prompt import COMBINE, DIRECT_SOLUTION, PLAN_PROMPT_VERSION, SUBPROBLEM, Task, make_plan_prompt
-from slmsearch.environments.planner.plan_reward import Independence, NumberJudge, PlannedEpisode, inspect_episode, score_plan
+from slmsearch.environments.planner.plan_reward import (
+    PLAN_RULES_VERSION,
+    Independence,
+    NumberJudge,
+    PlannedEpisode,
+    inspect_episode,
+    score_plan,
+)
 from slmsearch.environments.planner.play import carry_out, write_plans
 from slmsearch.environments.planner.problem_sources import check_problems, load_problems, problems_parts
 from slmsearch.environments.planner.worker import ArithmeticWorker, ModelWorker, Worker, make_served_worker
@@ -182,7 +189,7 @@ class PlannerEnvironment(Environment):
             "max_plan_tokens": planner.max_plan_tokens,
             "worker": {name: value for name, value in planner.worker.key_parts().items() if name == "kind" or name in used},
             "independence": make_independence(config.retrieval).name if planner.reward.independence else None,
-            "reward": planner.reward.key_parts(),
+            "reward": {"rules": PLAN_RULES_VERSION, **planner.reward.key_parts()},
             "judge": {"kind": "numbers", **judge},
         }
 

@@ -94,7 +94,7 @@ def test_a_broken_worker_fails_episodes_and_grades_none(config):
         play(lambda problem, results: "no plan", config, down)
 
 
-def test_keys_follow_what_decides_a_plans_worth(config, tmp_path):
+def test_keys_follow_what_decides_a_plans_worth(config, monkeypatch):
     spec = PolicySpec(WORKER_ALONE, None)
 
     def key(**planner):
@@ -115,6 +115,8 @@ def test_keys_follow_what_decides_a_plans_worth(config, tmp_path):
     }
     assert len(others) == 7 and not others & same
     assert key(worker=worker.model_copy(update={"model": "never asked"})) in same
+    monkeypatch.setattr(planning, "PLAN_RULES_VERSION", 0)
+    assert key() not in same
 
 
 def test_numbers_are_compared_as_numbers():

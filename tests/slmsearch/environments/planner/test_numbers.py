@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from slmsearch.environments.planner.numbers import (
     count_quantities,
     extract_answer,
+    find_literals,
     find_numbers,
     format_number,
     implied_numbers,
@@ -27,6 +28,10 @@ from slmsearch.environments.planner.numbers import (
         ("two thousand, one", {Fraction(2001)}),
         ("nobody and none", set()),
         ("9" * 80, set()),
+        ("five two-liter bottles and two, three or ten dollars", {Fraction(5), Fraction(2), Fraction(3), Fraction(10)}),
+        ("a hundred students on the third day", {Fraction(100)}),
+        ("5 million, or $2.5 million", {Fraction(5_000_000), Fraction(2_500_000)}),
+        ("four-fifths of twenty", {Fraction(4), Fraction(5), Fraction(20)}),
     ],
 )
 def test_finds_numbers_in_digits_and_words(text, numbers):
@@ -37,6 +42,8 @@ def test_knows_what_words_imply():
     assert implied_numbers("twice a week") == {2, Fraction(1, 2), 7, 52, 4}
     assert implied_numbers("20% off") == {100, Fraction("0.2"), Fraction("0.8"), Fraction("1.2")}
     assert implied_numbers("3/4 of it") == {Fraction("0.75")}
+    assert implied_numbers("16 1/2 tons") == {Fraction("16.5")}
+    assert implied_numbers("four-fifths of it") == {5, Fraction(1, 5), Fraction(4, 5)}
     assert count_quantities("half of 48") == 2
     assert count_quantities("48") == 1
 
@@ -63,6 +70,21 @@ def test_reads_an_answer_out_of_prose():
     assert last_number("It is 10.\n#### 1,234") == 1234
     assert last_number("10-15") == 15
     assert last_number("nothing") is None
+    assert last_number("He pays $6 a day.\n#### 18 dollars for 3 days") == 18
+    assert last_number("#### 3 1/2") == Fraction("3.5")
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("The total cost - $18", 18), ("Answer:\n- 18 apples", 18), ("COVID-19", 19), ("= -5", -5), ("(-$5)", -5), ("**-18**", -18)],
+)
+def test_a_dash_is_a_sign_only_where_it_touches_the_number_and_no_word(text, value):
+    assert last_number(text) == value
+
+
+def test_only_commas_between_groups_of_three_digits_leave_the_gold_answer():
+    assert extract_answer("#### 1,234,567") == "1234567"
+    assert extract_answer("#### 3,5") == "3,5"
 
 
 @given(st.fractions())
@@ -79,3 +101,4 @@ def test_no_text_raises(text):
     last_number(text)
     count_quantities(text)
     extract_answer(text)
+    find_literals(text)

@@ -73,6 +73,10 @@ def test_prose_around_a_plan_is_counted_and_survived():
         (write([part(1, depends_on=[3])]), Fault.UNKNOWN_ID),
         (write([part(1)], combine="#4"), Fault.UNKNOWN_ID),
         (write([part(1), part(2, "What is #1 plus 1?")]), Fault.UNDECLARED),
+        (write([part(1), part(2, "4#1 plus 3?", [1])]), Fault.GLUED),
+        (write([part(1), part(2), part(3, "#1,#2 plus 5", [1, 2])]), Fault.GLUED),
+        (write([part("a"), part("b")], combine="#a#b plus 5"), Fault.GLUED),
+        (write([part(1)], combine="#1.5 plus 3"), Fault.GLUED),
         (write([part(1, depends_on=[1])]), Fault.CYCLE),
         (write([part(1, depends_on=[2]), part(2, depends_on=[1])]), Fault.CYCLE),
         (write([part(1)], decompose=False), Fault.CONTRADICTION),
@@ -82,6 +86,10 @@ def test_every_fault_is_named_and_leaves_no_plan(text, fault):
     parsed = parse_plan(text)
     assert parsed.plan is None
     assert fault in parsed.faults
+
+
+def test_a_reference_may_touch_marks_that_join_no_number():
+    assert parse_plan(write([part(1), part(2)], "($#1)/#2, or #1-#2. #1.")).faults == ()
 
 
 @given(st.text() | st.text(alphabet='{}[]",:#0123456789abcdeu\\ \n', max_size=400))

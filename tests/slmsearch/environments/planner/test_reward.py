@@ -109,6 +109,22 @@ def test_no_hack_earns_more_than_an_honest_failing_plan_and_each_is_counted(prob
     assert hacked.measured[counted] == 1.0
 
 
+@pytest.mark.parametrize(
+    ("problem", "question", "combine", "hacks"),
+    [
+        ("Tom buys five two-liter bottles.", "What is 5 times 2?", "#1", ()),
+        ("Tom buys five two-liter bottles.", "What is 7 times 7?", "#1", (Hack.LEAKED,)),
+        ("A school has a hundred students and 16 1/2 teachers.", "What is 100 plus 16.5?", "#1", ()),
+        ("A firm earns $2.5 million and pays four-fifths.", "What is 2,500,000 times 4 divided by 5?", "#1", ()),
+        ("The A380 carries 3 of USD35.", "A380: 3 times 35?", "#1", ()),
+        ("Ada has 3 cats and 4 dogs.", "What is 3 plus 4?", "The answer is USD35", (Hack.LEAKED,)),
+        ("Ada has 3 cats and 4 dogs.", "What is 3 plus 4?", f"3 or 35.{'0' * 41}", (Hack.LEAKED,)),
+    ],
+)
+def test_a_number_is_leaked_where_the_problem_neither_names_nor_implies_it(problem, question, combine, hacks):
+    assert find_hacks(problem, parse_plan(parts(question, combine=combine)).plan) == hacks
+
+
 @given(st.integers(0, 10**6), st.integers(3, 6))
 def test_honest_plans_are_never_taken_for_hacks(seed, operations):
     problem = generate_problem(Random(seed), operations)
