@@ -144,7 +144,7 @@ def _told(sentence: str) -> tuple[str, _Equation] | None:
 
 # Expressions
 
-_LABEL = re.compile(r"^\s*[A-Za-z][\w ]{0,40}:")
+LABEL = re.compile(r"^\s*[A-Za-z][\w ]{0,40}:")
 """A label that the answer will have: "Mira: 48 plus 2?"."""
 _OPENING = re.compile(
     r"^\s*(?:what is|what's|what are|how much is|how many is|how many are|calculate|compute|work out|find)\b", re.IGNORECASE
@@ -165,7 +165,7 @@ class _Expression:
     """An expression with the usual precedence, read by recursive descent."""
 
     def __init__(self, text: str, head: _Head) -> None:
-        self._tokens = _tokenise(_OPENING.sub("", _LABEL.sub("", text)).strip().rstrip("?.!= ").strip())
+        self._tokens = _tokenise(_OPENING.sub("", LABEL.sub("", text)).strip().rstrip("?.!= ").strip())
         self._place, self._head = 0, head
 
     def value(self) -> Fraction:

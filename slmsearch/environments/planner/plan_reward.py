@@ -2,10 +2,10 @@
 
     w_c correct + w_t (1 - tokens / max_tokens) + w_i independence
 
-Only a right answer gets the last two parts. Reward hacks are plans that could earn reward without planning, and filters find them in the
-plan's text. A plan that a filter rejects is graded as wrong, even with a right answer, and gets the part `hacked`, so that no hack earns
-more than an honest plan that fails. Each kind is counted. A plan of one subproblem is not a hack, because a good rewording may help; such
-plans are counted separately.
+Only a right answer gets the last two parts. A text that is no plan, or does not end, gets the part `malformed`. Reward hacks are plans that
+could earn reward without planning, and filters find them in the plan's text. A plan that a filter rejects is graded as wrong, even with a
+right answer, and gets the part `hacked`, so that no hack earns more than an honest plan that fails. Each kind is counted. A plan of one
+subproblem is not a hack, because a good rewording may help; such plans are counted separately.
 """
 
 import re
@@ -20,14 +20,15 @@ from numpy.typing import NDArray
 
 from slmsearch.config import PlanRewardConfig
 from slmsearch.corpus.questions import Question
+from slmsearch.environments.planner.arithmetic import LABEL
 from slmsearch.environments.planner.numbers import count_quantities, find_literals, find_numbers, implied_numbers, parse_number
-from slmsearch.environments.planner.plan import REFERENCE, Fault, Plan, Subproblem, parse_plan
+from slmsearch.environments.planner.plan import REFERENCE, Fault, Plan, parse_plan
 from slmsearch.episodes.episode import Episode, StopReason
 from slmsearch.episodes.reward import Reward
 from slmsearch.judge import Judge, Verdict
 from slmsearch.retrieval.embed import Embedder
 
-PLAN_RULES_VERSION = 1
+PLAN_RULES_VERSION = 2
 """Part of every evaluation and training key of the planner; raise it when a plan may be read, executed or graded differently."""
 PLAN_PARTS = ("correct", "tokens", "independence", "malformed", "hacked", "format", "random")
 """Names of the parts, as they appear in `reward/<part>`; every plan's reward has all of them."""
@@ -77,7 +78,7 @@ def find_hacks(problem: str, plan: Plan) -> tuple[Hack, ...]:
     found = {
         Hack.LEAKED: _leaks(problem, [*questions, plan.combine]),
         Hack.RESTATED: any(_restates(problem, question) for question in questions),
-        Hack.TRIVIAL: any(map(_is_trivial, plan.subproblems)),
+        Hack.TRIVIAL: any(map(_is_trivial, questions)),
         Hack.DUPLICATED: len({" ".join(question.casefold().split()).rstrip("?. ") for question in questions}) < len(questions),
     }
     return tuple(hack for hack, is_there in found.items() if is_there)
@@ -97,9 +98,22 @@ def _restates(problem: str, question: str) -> bool:
     return sum((wanted & has).values()) >= RESTATED_FRAC * wanted.total()
 
 
-def _is_trivial(part: Subproblem) -> bool:
-    used = set(REFERENCE.findall(part.question)) | set(part.depends_on)
-    return count_quantities(REFERENCE.sub(" ", part.question)) + len(used) < 2 and len(REFERENCE.findall(part.question)) < 2
+def _is_trivial(question: str) -> bool:
+    return count_quantities(REFERENCE.sub(" ", question)) + len(REFERENCE.findall(question)) < 2
+
+
+def compared_texts(plan: Plan) -> list[str]:
+    """Return the texts whose independence is scored: the questions, without labels, that `combine` refers to, directly or through others.
+
+    Parts that nothing refers to and labels are free text, which would earn independence without planning.
+    """
+    left = {part.id: part.question for part in plan.subproblems}
+    texts, needed = list[str](), REFERENCE.findall(plan.combine)
+    while needed:
+        if (question := left.pop(needed.pop(), None)) is not None:
+            texts.append(LABEL.sub("", question).strip())
+            needed += REFERENCE.findall(question)
+    return texts
 
 
 def inspect_episode(episode: Episode, problem: str) -> PlannedEpisode:
@@ -124,8 +138,8 @@ def score_plan(
     Args:
         episode: any episode that did not fail.
         planned: from `inspect_episode`.
-        correct: whether the final answer is right.
-        independence: mean dissimilarity of the subproblems, 0 to 1; 0 where the worker alone answers right.
+        correct: whether the final answer is right, and no filter refuses the plan.
+        independence: mean dissimilarity of the compared texts, 0 to 1; 0 where the worker alone answers right.
         config: the weights.
         draw: uniform in [0, 1), the whole reward where `config.kind` is `random`.
 
@@ -141,9 +155,9 @@ def score_plan(
     elif config.kind == "format_only":
         parts["format"] = float(well_formed)
     else:
-        parts["malformed"] = config.malformed if episode.stop_reason is StopReason.MALFORMED else 0.0
+        parts["malformed"] = 0.0 if well_formed else config.malformed
         parts["hacked"] = config.hacked if planned.hacks else 0.0
-        if correct and not planned.hacks:
+        if correct:
             spent = episode.sampled_tokens + planned.worker_tokens
             parts["correct"] = 1.0
             parts["tokens"] = config.tokens * max(0.0, 1.0 - spent / config.max_tokens)
@@ -190,7 +204,7 @@ class Independence:
         self._embedder = embedder
 
     def score(self, plans: Sequence[Sequence[str]]) -> list[float]:
-        """Score the subproblems of each plan; fewer than two score 0."""
+        """Score the texts of each plan (`compared_texts`); fewer than two score 0."""
         texts = list(dict.fromkeys(text for plan in plans if len(plan) > 1 for text in plan))
         if not texts:
             return [0.0] * len(plans)

@@ -23,6 +23,7 @@ from slmsearch.environments.planner.plan_reward import (
     Independence,
     NumberJudge,
     PlannedEpisode,
+    compared_texts,
     inspect_episode,
     score_plan,
 )
@@ -40,7 +41,7 @@ from slmsearch.episodes.rows import EpisodeRow, make_row
 from slmsearch.episodes.sampler import Message, Sampler, Sampling
 from slmsearch.episodes.scripted import ScriptedSampler
 from slmsearch.episodes.teaching import Teaching
-from slmsearch.errors import CorpusError, GenerationError
+from slmsearch.errors import CorpusError
 from slmsearch.judge import Judge, Verdict
 from slmsearch.judge.exact import RULES_VERSION
 
@@ -158,11 +159,12 @@ class PlannerEnvironment(Environment):
     teaching = PlannerTeaching
     controls = PlannerControls
     worker: Worker
-    independence: Independence
+    independence: Independence | None
+    """Measure of independence; None where its weight is 0: no embedder is loaded or asked."""
     _alone: dict[str, bool]
     """Problem -> whether the worker alone is right."""
 
-    def with_worker(self, worker: Worker, judge: Judge, independence: Independence) -> Self:
+    def with_worker(self, worker: Worker, judge: Judge, independence: Independence | None) -> Self:
         """Return a copy that is open, with this worker, this judge and this measure of independence."""
         opened = copy(self)
         opened.worker, opened.judge, opened.independence = worker, judge, independence
@@ -197,7 +199,8 @@ class PlannerEnvironment(Environment):
         """Open the environment; no model is loaded and no server contacted yet."""
         config = self.config
         of_numbers = NumberJudge(None if config.judge.kind == "exact" else judge)
-        return self.with_worker(make_worker(config.planner), of_numbers, make_independence(config.retrieval))
+        independence = make_independence(config.retrieval) if config.planner.reward.independence else None
+        return self.with_worker(make_worker(config.planner), of_numbers, independence)
 
     def play(self, questions: Sequence[Question], sampler: Sampler, sampling: Sampling) -> list[Episode]:
         """Let the policy write the plans."""
@@ -215,16 +218,18 @@ class PlannerEnvironment(Environment):
         draws: Sequence[float] = (),
     ) -> list[EpisodeRow]:
         verdicts = judge_episodes(questions, episodes, self.judge) if verdicts is None else verdicts
-        alone = self.solve_alone([questions[i] for i, episode in enumerate(episodes) if episode.stop_reason is not StopReason.FAILED])
+        unknown = self.solve_alone([questions[i] for i, episode in enumerate(episodes) if episode.stop_reason is not StopReason.FAILED])
         planned = [inspect_episode(episode, question.question) for question, episode in zip(questions, episodes, strict=True)]
-        apart = self.independence.score([[part.question for part in p.plan.subproblems] if p.plan else [] for p in planned])
+        texts = [compared_texts(p.plan) if p.plan else [] for p in planned]
+        apart = self.independence.score(texts) if self.independence else [None] * len(texts)
         rows = []
         for i, (question, episode, verdict) in enumerate(zip(questions, episodes, verdicts, strict=True)):
-            worker_right, reward, draw = alone.get(question.id, False), None, draws[i] if draws else 0.0
+            worker_right, reward, draw = self._alone.get(question.id, False), None, draws[i] if draws else 0.0
+            verdict = unknown.get(question.id, verdict)
             if verdict.correct is not None:
-                reward = score_plan(
-                    episode, planned[i], verdict.correct, 0.0 if worker_right else apart[i], self.config.planner.reward, draw
-                )
+                verdict = replace(verdict, correct=verdict.correct and not planned[i].hacks)
+                paid = 0.0 if worker_right else apart[i] or 0.0
+                reward = score_plan(episode, planned[i], bool(verdict.correct), paid, self.config.planner.reward, draw)
             row = make_row(question, episode, verdict, reward)
             mode = "" if row.failed or row.correct else _find_failure_mode(episode, planned[i])
             measured = {} if row.failed else _measure(episode, planned[i], row.correct, worker_right, apart[i])
@@ -232,20 +237,17 @@ class PlannerEnvironment(Environment):
             rows.append(replace(row, exact_match=right, typed_match=right, f1=right, failure_mode=mode, measured=measured))
         return rows
 
-    def solve_alone(self, questions: Sequence[Question]) -> dict[str, bool]:
-        """Return for each problem whether the worker alone solves it; each is tried once.
-
-        Raises:
-            GenerationError: the worker's service broke.
-        """
+    def solve_alone(self, questions: Sequence[Question]) -> dict[str, Verdict]:
+        """Let the worker alone solve each new problem; return the verdicts that are missing because a service broke, by question id."""
         new = list({question.id: question for question in questions if question.id not in self._alone}.values())
         solutions = self.worker.solve([Task(DIRECT_SOLUTION, question.question) for question in new])
-        broken = next((solution.failure for solution in solutions if solution.failure), "")
-        if broken:
-            raise GenerationError(f"the worker alone could not be asked ({broken}); fix it, or choose another planner.worker.kind")
-        verdicts = self.judge.judge([(question, solution.answer) for question, solution in zip(new, solutions, strict=True)])
-        self._alone |= {question.id: bool(verdict.correct) for question, verdict in zip(new, verdicts, strict=True)}
-        return {question.id: self._alone[question.id] for question in questions}
+        pairs = list(zip(new, solutions, strict=True))
+        why = "worker: the worker alone could not be asked ({}); fix it, or choose another planner.worker.kind"
+        found = {question.id: Verdict(None, failure=why.format(made.failure)) for question, made in pairs if made.failure}
+        answered = [(question, made.answer) for question, made in pairs if not made.failure]
+        found |= {question.id: verdict for (question, _), verdict in zip(answered, self.judge.judge(answered), strict=True)}
+        self._alone |= {name: verdict.correct for name, verdict in found.items() if verdict.correct is not None}
+        return {name: verdict for name, verdict in found.items() if verdict.correct is None}
 
     def checks(self, renderer: ChatRenderer) -> Iterable[Check]:
         """Check that a plan survives tokenizer and parser, and that the worker answers a sum."""
@@ -292,7 +294,7 @@ def shuffle_plans(questions: Sequence[Question], written: Mapping[str, str], see
     return {question.question: written.get(after[question.id], "") for question in questions}
 
 
-def _measure(episode: Episode, planned: PlannedEpisode, right: float, alone: bool, apart: float) -> dict[str, float]:
+def _measure(episode: Episode, planned: PlannedEpisode, right: float, alone: bool, apart: float | None) -> dict[str, float]:
     """Measure the metrics that only a planner's episode has."""
     measured = {
         "plan/decomposed_frac": float(planned.decomposed),
@@ -307,7 +309,7 @@ def _measure(episode: Episode, planned: PlannedEpisode, right: float, alone: boo
         **{f"faults/{fault}": 1.0 for fault in planned.faults},
     }
     asked = [turn.result.served for turn in episode.turns if turn.call and turn.call.name == SUBPROBLEM and turn.result]
-    if planned.subproblems > 1:
+    if planned.subproblems > 1 and apart is not None:
         measured["plan/independence"] = apart
     if asked:
         measured["plan/answerable_frac"] = sum(asked) / planned.subproblems

@@ -9,9 +9,9 @@ from slmsearch.environments.planner.plan import render_plan
 from slmsearch.environments.planner.plan_reward import NumberJudge
 from slmsearch.environments.planner.planner_environment import PLAN_IS_QUESTION, PLANS_SHUFFLED, WORKER_ALONE, PlannerEnvironment
 from slmsearch.environments.planner.problems import generate_problems, gold_plan
-from slmsearch.environments.planner.worker import ConcurrentWorker, Solution
+from slmsearch.environments.planner.worker import ArithmeticWorker, ConcurrentWorker, Solution
 from slmsearch.episodes.scripted import ScriptedSampler
-from slmsearch.errors import ConfigError, EvaluationError, GenerationError
+from slmsearch.errors import ConfigError, EvaluationError
 from slmsearch.evaluate.policies import PolicySpec
 from slmsearch.evaluate.run import eval_key, eval_sources, evaluate_policy
 from slmsearch.evaluate.store import load_evaluation, write_evaluation
@@ -90,8 +90,30 @@ def test_a_broken_worker_fails_episodes_and_grades_none(config):
         play(lambda problem, results: GOLD[problem], config, environment)
     off = ConcurrentWorker("down", lambda task: Solution(None, failure="worker: off"), 2)
     down = PlannerEnvironment(config).with_worker(off, NumberJudge(), made.independence)
-    with pytest.raises(GenerationError, match="worker alone could not be asked"):
+    with pytest.raises(EvaluationError, match="worker alone could not be asked"):
         play(lambda problem, results: "no plan", config, down)
+
+
+def test_an_unanswered_request_to_the_worker_alone_fails_the_episodes_of_its_problem_and_is_sent_again(config):
+    sent = []
+
+    def solve(task):
+        broken = task.kind == "solve_directly" and task.question == QUESTIONS[7].question and not sent
+        sent.extend([task.question] if broken else [])
+        return Solution(None, failure="worker: timeout") if broken else ArithmeticWorker(2).solve([task])[0]
+
+    environment = PlannerEnvironment(config).with_worker(ConcurrentWorker("late", solve, 1), NumberJudge(), None)
+    found = play(lambda problem, results: GOLD[problem], config, environment)
+    assert [row.question_id for row in found.rows if row.failed] == ["p7"] and "timeout" in found.rows[7].failure
+    assert found.metrics["answer/correct"] == 1.0
+    assert not any(row.failed for row in play(lambda problem, results: GOLD[problem], config, environment).rows)
+
+
+def test_without_a_weight_independence_is_not_measured(config, monkeypatch):
+    monkeypatch.setattr(planning, "make_independence", lambda _: pytest.fail("an embedder is opened"))
+    metrics = play(lambda problem, results: GOLD[problem], config.changed({"planner.reward.independence": 0.0})).metrics
+    assert metrics["answer/correct"] == 1.0 and metrics["reward/independence"] == 0.0
+    assert "plan/independence" not in metrics
 
 
 def test_keys_follow_what_decides_a_plans_worth(config, monkeypatch):

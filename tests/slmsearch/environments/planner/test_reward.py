@@ -29,11 +29,11 @@ def make_environment(**reward):
     return PlannerEnvironment(config).with_worker(ArithmeticWorker(2), NumberJudge(), WordIndependence())
 
 
-def play(question, text, environment=None):
+def play(question, text, environment=None, sampling=LONG):
     """Play one plan and return its row."""
     environment = environment or make_environment()
     sampler = ScriptedSampler(lambda problem, results: text)
-    episodes = environment.complete([question], environment.play([question], sampler, LONG))
+    episodes = environment.complete([question], environment.play([question], sampler, sampling))
     return environment.grade([question], episodes)[0]
 
 
@@ -60,6 +60,53 @@ def test_a_right_plan_earns_all_parts_and_a_wrong_one_none():
     wrong = play(ask(HARD), render_plan(gold_plan(HARD, 3)))
     assert (wrong.reward, wrong.correct, wrong.failure_mode) == (0.0, 0.0, "misplanned")
     assert play(ask(HARD), "no plan").reward == pytest.approx(-0.1)
+
+
+def test_a_text_that_is_cut_off_costs_what_a_text_without_a_plan_costs():
+    environment = make_environment().changed({"planner.max_plan_tokens": 40})
+    row = play(ask(HARD), render_plan(gold_plan(HARD)), environment, Sampling(max_new_tokens=40))
+    assert (row.stop_reason, row.reward, row.failure_mode) == ("max_tokens", pytest.approx(-0.1), "cut_off")
+
+
+def test_a_refused_plan_is_graded_as_a_wrong_one():
+    easy = Question("q", "How much is 700 plus 42?", "742")
+    row = play(easy, parts("What is 742 plus 0?"))
+    assert (row.answer, row.correct, row.typed_match, row.exact_match, row.f1) == ("742", 0.0, 0.0, 0.0, 0.0)
+    assert (row.failure_mode, row.measured["plan/gain"], row.reward) == ("guarded", -1.0, pytest.approx(-0.1))
+
+
+STONES = Question(
+    "s",
+    "Ines has 30 stones. Bram has 3 times as many stones as Ines. Yara has 4 times as many stones as Bram. Quin has 31 more stones than "
+    "Yara. How many stones does Quin have?",
+    "391",
+)
+TWO_PARTS = [("Yara: 30 times 3?", ()), ("Quin: #1 times 4?", ("1",))]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        [*TWO_PARTS, ("Banana ocean kangaroo surgery: 1 plus 1?", ())],
+        [("Quantum physics: 30 times 3?", ()), ("Kangaroo surgery: #1 times 4?", ("1",))],
+        [("Yara: 30 times 3?", ("3",)), ("Quin: #1 times 4?", ("1", "3")), ("Banana ocean kangaroo surgery: 1 plus 1?", ())],
+    ],
+    ids=["an unused part", "other labels", "a part that is named but unused"],
+)
+def test_text_that_the_answer_does_not_rest_on_earns_no_independence(changed):
+    def paid(made):
+        plan = tuple(Subproblem(id=str(i), question=text, depends_on=needs) for i, (text, needs) in enumerate(made, start=1))
+        row = play(STONES, render_plan(Plan(should_decompose=True, subproblems=plan, combine="#2 plus 31")))
+        assert row.correct == 1.0
+        return row.reward_parts["independence"]
+
+    assert paid(changed) == paid(TWO_PARTS) > 0
+
+
+def test_a_part_is_trivial_whatever_it_says_it_depends_on():
+    copied = Subproblem(id="2", question="Kangaroo surgery: 1", depends_on=("1",))
+    first = Subproblem(id="1", question="What is 30 times 3?", depends_on=())
+    assert find_hacks(STONES.question, Plan(should_decompose=True, subproblems=(first, copied), combine="#1")) == (Hack.TRIVIAL,)
 
 
 def test_splitting_what_needs_no_splitting_earns_no_independence():
