@@ -59,16 +59,18 @@ def eval_sources(questions: Sequence[Question], index_key: str, spec: PolicySpec
         config: of the run.
         digest: of the corpus; it decides the worked examples.
     """
-    shots = config.evaluate.shots if spec.policy else 0
+    environment, shots = environment_of(config), config.evaluate.shots if spec.policy else 0
+    base = replace(spec, policy=config.policy.model_copy(update={"adapter": None}))
     return {
         "version": EVALUATION_VERSION,
         "questions": content_key(questions=[question.row() for question in questions]),
         "policy": describe_policy(spec, config.evaluate),
         # Batching decides padding, and with it the last bits of logits.
         "batch_size": config.evaluate.batch_size,
-        "environment": environment_of(config).name,
-        **environment_of(config).key_parts(index_key),
-        # Only for a night, for twins, for sampling and for worked examples, so that other keys do not change.
+        "environment": environment.name,
+        **environment.key_parts(index_key),
+        # Only for a shared base, a night, twins, sampling and worked examples, so that other keys do not change.
+        **({"base": describe_policy(base, config.evaluate)} if spec.policy is None and environment.samples_base else {}),
         **({"view": [config.evaluate.views[0], TWINS_VERSION]} if config.evaluate.views[0] != "whole" else {}),
         **({"samples": config.evaluate.samples} if config.evaluate.samples > 1 else {}),
         **({"night": spec.night} if spec.night else {}),

@@ -172,6 +172,10 @@ class PlannerEnvironment(Environment):
         opened._alone = {}
         return opened
 
+    @property
+    def samples_base(self) -> bool:
+        return self.config.planner.worker.kind == "base"
+
     def make_limits(self) -> Limits:
         planner = self.config.planner
         most, settings = planner.max_plan_tokens, ("planner.max_plan_tokens",)

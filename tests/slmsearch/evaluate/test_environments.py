@@ -1,5 +1,7 @@
 """Planners are evaluated as searchers are: rows, metrics, keys, controls, storage."""
 
+import json
+
 import pytest
 
 from slmsearch.config import PathsConfig, PolicyConfig, RunConfig
@@ -139,6 +141,21 @@ def test_keys_follow_what_decides_a_plans_worth(config, monkeypatch):
     assert key(worker=worker.model_copy(update={"model": "never asked"})) in same
     monkeypatch.setattr(planning, "PLAN_RULES_VERSION", 0)
     assert key() not in same
+
+
+def test_a_worker_of_the_policys_model_is_part_of_the_keys_of_policies_without_one(config, tmp_path):
+    models = [tmp_path / "first", tmp_path / "second"]
+    for model in models:
+        model.mkdir()
+        (model / "config.json").write_text(json.dumps({"name": model.name}))
+
+    def keys(spec, kind):
+        changed = [config.changed({"policy.model": str(model), "planner.worker.kind": kind}) for model in models]
+        return {eval_key(QUESTIONS, "", spec, one, "digest") for one in changed}
+
+    assert len(keys(PolicySpec(WORKER_ALONE, None), "base")) == 2
+    assert len(keys(PolicySpec(WORKER_ALONE, None), "arithmetic")) == 1
+    assert len(keys(PolicySpec("model", config.policy.model_copy(update={"model": str(models[0])})), "base")) == 1
 
 
 def test_numbers_are_compared_as_numbers():
