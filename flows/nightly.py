@@ -75,7 +75,7 @@ def tonight() -> date:
 def evaluated_fresh(run: Pipeline, spec: PolicySpec, day: date) -> str:
     """Make the night's world, index it without making it current, and evaluate on it; return the evaluation's key.
 
-    No training has used the questions of this world, or these problems.
+    No training has used the questions of this world, or these problems, of which some differ from trained ones in names only.
     """
     seed, pages = FRESH_SEEDS + day.toordinal(), run.config.nightly.fresh_pages
     questions = int(QUESTIONS_PER_PAGE * pages)

@@ -24,7 +24,8 @@ def preflight(config: RunConfig, trains: bool = False) -> None:
     """
     for name, path in environment_of(config).data(config).sources().items():
         if path and not is_elsewhere(path) and not Path(path).exists():
-            raise ConfigError(f"{name}: {path} does not exist; give a .jsonl or .parquet file, a folder of Markdown, or hub:owner/name")
+            folder = "a folder of Markdown, " if name == "corpus.pages" else ""
+            raise ConfigError(f"{name}: {path} does not exist; give a .jsonl or .parquet file, {folder}or hub:owner/name")
     if config.tracking.uri:
         require_reachable(config.tracking.uri)
     if not trains:

@@ -81,7 +81,7 @@ class NightlyConfig(ConfigSection):
     green_nights: ClassVar[int] = 5
     """Number of latest green nights to compare with, question by question: `slmsearch bench nightly` measured the rule with five."""
     fresh_pages: int = Field(default=400, ge=0)
-    """Pages of the night's fresh world, with 2.5 questions played for each; 0 plays none. For a planner: the number of fresh problems."""
+    """Pages of the night's fresh world, with 2.5 questions played for each; 0 plays none. A planner plays 2.5 fresh problems for each."""
     webhook: SecretStr | None = None
     """Address to which alarms are posted as JSON with a `text`; never recorded. A worker reads it from SLMSEARCH_NIGHTLY__WEBHOOK."""
 

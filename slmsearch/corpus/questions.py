@@ -49,6 +49,8 @@ class Question:
     """Changes to the corpus while the question is played; None: no changes. Only twins have one (`environments/searcher/twins.py`)."""
     traceparent: str | None = None
     """Span of the client that asks (W3C Trace Context), for the server of a policy's model; never stored."""
+    split: object = None
+    """Split that the row of the source gives; None: it is assigned. Stored beside the question."""
 
     @property
     def answers(self) -> tuple[str, ...]:
@@ -71,7 +73,7 @@ class Question:
         return self.answer.casefold() in CLOSED
 
 
-FIELDS = tuple(name for name in Question.__slots__ if name not in ("source", "view", "traceparent"))
+FIELDS = tuple(name for name in Question.__slots__ if name not in ("source", "view", "traceparent", "split"))
 """Fields of every stored question; `source` is stored only if set."""
 
 

@@ -75,6 +75,7 @@ def parse_question(row: Row, where: str, sections_of: SectionsOf) -> Question:
         kind=kind if is_answerable else UNANSWERABLE,
         entities=_labels(row, "entities", where),
         source=_text(row, "source", where) if isinstance(row.get("source"), str) else "",  # other data sets may store anything there
+        split=row.get("split"),
     )
 
 

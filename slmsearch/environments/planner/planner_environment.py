@@ -126,7 +126,7 @@ class PlannerTeaching(Teaching["PlannerEnvironment"]):
         return {
             "problems": digest if plans.source == "own" else "",
             "plans": plans.key_parts(exclude={"enabled"}),
-            "prompt": self.config.planner.system_prompt,
+            "prompt": {"version": PLAN_PROMPT_VERSION, "system": self.config.planner.system_prompt},
         }
 
 
@@ -273,15 +273,14 @@ class PlannerEnvironment(Environment):
 
 def _read_plans(planner: PlannerConfig, source: str) -> Iterator[Demonstration]:
     plans = planner.sft
-    for row, where in read_rows(source):
+    for row, where in read_rows(source, "planner.sft.source"):
         wanted = (plans.prompt_column, plans.completion_column)
         if any(not isinstance(row.get(column), str) for column in wanted):
             has = ", ".join(sorted(map(str, row)))
             raise CorpusError(f"{where}: columns {' and '.join(wanted)} must be texts; it holds {has}: rename them")
-        prompt: list[Message] = [{"role": "user", "content": row[plans.prompt_column]}]
-        if isinstance(system := row.get(plans.environment_column), str) and system:
-            prompt.insert(0, {"role": "system", "content": system})
-        yield Demonstration(row[plans.prompt_column], ((row[plans.completion_column], ""),), tuple(prompt))
+        problem, system = row[plans.prompt_column], row.get(plans.environment_column)
+        given: tuple[Message, ...] = ({"role": "system", "content": system}, {"role": "user", "content": problem})
+        yield Demonstration(problem, ((row[plans.completion_column], ""),), given if isinstance(system, str) and system else ())
 
 
 def restate(problem: str) -> Plan:

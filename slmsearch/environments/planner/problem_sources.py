@@ -16,14 +16,14 @@ from slmsearch.corpus.questions import Question
 from slmsearch.corpus.sources import read_rows
 from slmsearch.corpus.splits import SPLIT_SEED
 from slmsearch.environments.planner.numbers import extract_answer, find_numbers, parse_number
-from slmsearch.environments.planner.problems import generate_problems
+from slmsearch.environments.planner.problems import MAX_PROBLEMS, generate_problems
 from slmsearch.errors import CorpusError
 from slmsearch.keys import file_key
 
 GENERATED = 6000
 """Number of generated problems where `planner.limit` is not set: somewhat fewer than GSM8K has."""
-PROBLEMS_VERSION = 1
-"""Part of every generated problem set's key; raise it when the generator changes."""
+PROBLEMS_VERSION = 2
+"""Part of every generated problem set's key; raise it when the generator or the reader changes."""
 MAX_SAMPLES = 20
 """Number of ids that a finding names."""
 MIN_PER_SPLIT = 30
@@ -51,9 +51,11 @@ def load_problems(config: PlannerConfig) -> list[Question]:
         CorpusError: the source is missing, empty or broken; the message names the row.
     """
     if config.problems is None:
+        if config.limit > MAX_PROBLEMS:
+            raise CorpusError(f"planner.limit is {config.limit}, and there are only {MAX_PROBLEMS} different problems; set a smaller limit")
         found = list(_generated(config.seed, config.limit or GENERATED))
     else:
-        rows = read_rows(config.problems)
+        rows = read_rows(config.problems, "planner.problems")
         found = [parse_problem(row, where, number) for number, (row, where) in enumerate(rows)]
     if not found:
         raise CorpusError(f"{config.problems} holds no problem; give rows of question and answer (ending in `#### N`)")
@@ -67,7 +69,7 @@ def parse_problem(row: Mapping[str, Any], where: str, number: int = 0) -> Questi
     """Read a problem in GSM8K's form; the gold answer is extracted from the worked solution.
 
     Args:
-        row: `question`, `answer`, and optionally `id` and `final_answer`, which only checks the extracted answer.
+        row: `question`, `answer`, and optionally `id`, `split`, and `final_answer`, which only checks the extracted answer.
         where: file and line, for messages.
         number: of the row, for an id if it has none.
 
@@ -76,7 +78,8 @@ def parse_problem(row: Mapping[str, Any], where: str, number: int = 0) -> Questi
     """
     question, worked = row.get("question"), row.get("answer")
     if not isinstance(question, str) or not isinstance(worked, str) or not question.strip():
-        raise CorpusError(f"{where}: a problem needs the texts `question` and `answer`; it holds {', '.join(sorted(map(str, row)))}")
+        found = ", ".join(f"{name} ({type(row[name]).__name__})" for name in sorted(row, key=str))
+        raise CorpusError(f"{where}: a problem needs the texts `question` and `answer`; it holds {found}")
     answer = extract_answer(worked)
     gold = parse_number(answer)
     if answer is None or gold is None:
@@ -85,7 +88,8 @@ def parse_problem(row: Mapping[str, Any], where: str, number: int = 0) -> Questi
     if stated is not None and parse_number(str(stated)) != gold:
         raise CorpusError(f"{where}: final_answer {stated!r} is not what the solution ends in ({answer}); fix or remove the row")
     steps = worked.count("<<")
-    return Question(id=str(row.get("id") or f"problem-{number}"), question=question.strip(), answer=answer, hops=steps, kind="gsm8k")
+    name, split = str(row.get("id") or f"problem-{number}"), row.get("split")
+    return Question(id=name, question=question.strip(), answer=answer, hops=steps, kind="gsm8k", split=split)
 
 
 def _generated(seed: int, count: int) -> Iterator[Question]:

@@ -1,7 +1,8 @@
 """Generated word problems: a seeded dependency graph of quantities, told as a story, with the gold plan beside it.
 
-The number of operations is the difficulty. No model can have seen a problem before, every answer is a whole number, and the story
-includes distractors. The text holds no number above 60, so that a small model can copy each as one token; computed numbers may be larger.
+The number of operations is the difficulty. Problems differ in more than names, every answer is a whole number, and the story includes
+distractors. Two seeds share some of the easiest problems, except for names. The text holds no number above 60, so that a small model can
+copy each as one token; computed numbers may be larger.
 """
 
 import operator
@@ -28,6 +29,8 @@ _SENTENCES = {
 MAX_OPERATIONS = 6
 MAX_VALUE = 5000
 """Largest quantity in a story."""
+MAX_PROBLEMS = 33_600
+"""Largest number of problems to generate: a sixth of them have one operation, and only 5,625 of those differ in more than names."""
 MAX_DISTRACTORS = 2
 
 

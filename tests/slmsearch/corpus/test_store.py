@@ -6,11 +6,12 @@ from typing import BinaryIO
 
 import pytest
 
-from slmsearch.config import CorpusConfig, WorldConfig
+from slmsearch.config import CorpusConfig, RunConfig, WorldConfig
 from slmsearch.corpus import store
 from slmsearch.corpus.sources import source_parts
 from slmsearch.corpus.store import PAGES, QUESTIONS, add_questions, build_corpus, load_questions, read_manifest, read_pages
 from slmsearch.corpus.world import generate_world
+from slmsearch.environments.question_set import QuestionSet
 from slmsearch.errors import CorpusError
 from slmsearch.keys import content_key
 
@@ -144,6 +145,15 @@ def test_rows_that_name_their_split_keep_it(tmp_path: Path):
         tmp_path / "corpora", build_corpus(CorpusConfig(pages=str(pages), questions=str(questions)), tmp_path / "corpora")
     )
     assert {moved[split]: found for split, found in first.items()} == again
+
+
+def test_questions_without_pages_keep_their_split(tmp_path: Path):
+    path = tmp_path / "questions.jsonl"
+    rows = [{"question": f"{n}?", "answer": str(n), "split": "validation" if n > 5 else "test"} for n in range(9)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    digest = QuestionSet(RunConfig().changed({"corpus.questions": str(path)})).build(tmp_path / "corpora")
+    found = load_questions(tmp_path / "corpora", digest)
+    assert {split: len(questions) for split, questions in found.items()} == {"train": 0, "validation": 3, "test": 6}
 
 
 @pytest.mark.parametrize(

@@ -95,6 +95,39 @@ def test_generated_problems_are_the_same_for_a_seed_and_share_nothing_between_sp
     assert check_problems("", problems).ok
 
 
+def test_more_problems_than_differ_are_refused_before_any_is_generated(monkeypatch):
+    monkeypatch.setattr("slmsearch.environments.planner.problem_sources.generate_problems", lambda *_: pytest.fail("generated"))
+    with pytest.raises(CorpusError, match=r"planner\.limit is 33601"):
+        load_problems(PlannerConfig(limit=33_601))
+
+
+def test_rows_that_name_their_split_keep_it(tmp_path):
+    path = tmp_path / "problems.jsonl"
+    rows = [{"question": f"{i} + 3?", "answer": f"#### {i + 3}", "split": "test" if i % 2 else "train"} for i in range(40)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    problems = load_questions(tmp_path, build(PlannerConfig(problems=str(path), limit=30), tmp_path))
+    assert {split: len(found) for split, found in problems.items()} == {"train": 15, "validation": 0, "test": 15}
+    assert all(int(problem.question.split()[0]) % 2 for problem in problems["test"])
+    path.write_text(path.read_text().replace("test", "dev"))
+    with pytest.raises(CorpusError, match="has split 'dev'"):
+        build(PlannerConfig(problems=str(path)), tmp_path)
+
+
+def test_a_missing_source_names_its_setting():
+    with pytest.raises(CorpusError, match=r"gone\.jsonl does not exist; check planner\.problems$"):
+        load_problems(PlannerConfig(problems="gone.jsonl"))
+    with pytest.raises(CorpusError, match=r"gone\.jsonl does not exist; check planner\.sft\.source$"):
+        PlannerEnvironment.teaching(RunConfig()).examples("gone.jsonl")
+
+
+def test_a_plan_without_a_system_message_is_taught_with_the_prompt_it_is_played_with(tmp_path):
+    rows = [{"UserPrompt": "2 + 2?", "ExpectedOutput": "{}"}, {"UserPrompt": "2 + 3?", "ExpectedOutput": "{}", "SystemPrompt": "Plan."}]
+    (tmp_path / "plans.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (own, given), _ = PlannerEnvironment.teaching(RunConfig()).examples(str(tmp_path / "plans.jsonl"))
+    assert own.prompt == (), "empty: that of the environment"
+    assert [message["content"] for message in given.prompt] == ["Plan.", "2 + 3?"]
+
+
 def test_stories_name_only_numbers_that_a_small_model_can_copy():
     numbers = {int(n) for problem in generate_problems(2, 200) for n in re.findall(r"\d+", problem.text)}
     assert max(numbers) <= 60
@@ -118,6 +151,8 @@ def test_keys_follow_what_decides_the_problems(tmp_path):
         ({"question": "Q?", "answer": "#### four"}, "#### N"),
         ({"question": "Q?", "answer": "#### 4", "final_answer": "5"}, "final_answer '5'"),
         ({"question": " ", "answer": "#### 4"}, "`question` and `answer`"),
+        ({"question": "Q?", "answer": 7}, "answer (int)"),
+        ({"question": "Q?", "answer": "#### 3,5"}, "#### N"),
     ],
 )
 def test_a_broken_row_is_named(row, says):
