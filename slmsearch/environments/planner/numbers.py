@@ -12,7 +12,8 @@ MAX_DIGITS = 40
 _LITERAL = r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?|\.\d+"
 NUMBER = re.compile(rf"(?<![\w#.])(?:{_LITERAL})(?![\d#])")
 """A number without its sign; not the digits of a reference such as `#12` or of a word."""
-_ANSWER_MARK = re.compile(r"####\s*([^\n]*)")
+ANSWER_MARK = "####"
+_MARKED = re.compile(rf"{ANSWER_MARK}\s*([^\n]*)")
 _SIGNED = re.compile(
     rf"(?P<sign>(?<![\w.%)\]}}])[-\u2212](?=[$\d.]))?\$?\s*"
     rf"(?:(?P<whole>\d+) +(?=\d+\s*/\s*\d))?(?P<number>{_LITERAL})(?:\s*/\s*(?P<below>{_LITERAL}))?"
@@ -51,7 +52,7 @@ def find_numbers(text: str) -> set[Fraction]:
 
 
 def find_literals(text: str) -> set[Fraction | None]:
-    """Find every number in digits, also inside a word such as `USD35`; None stands for one that is too long to read."""
+    """Find every number in digits, also inside a word such as "USD35"; None stands for one that is too long to read."""
     return {_value(literal) for literal in re.findall(_LITERAL, text)}
 
 
@@ -103,14 +104,14 @@ def parse_number(text: str | None) -> Fraction | None:
 
 def last_number(text: str) -> Fraction | None:
     """Read an answer from prose: the first number after the last `####` if there is one, else the last number."""
-    marked = _ANSWER_MARK.findall(text)
+    marked = _MARKED.findall(text)
     matches = list(_SIGNED.finditer(marked[-1] if marked else text))
     return _signed(matches[0 if marked else -1]) if matches else None
 
 
 def extract_answer(worked: str) -> str | None:
     """Extract GSM8K's gold answer from a worked solution; None where there is no `####`."""
-    marked = _ANSWER_MARK.findall(worked)
+    marked = _MARKED.findall(worked)
     return _GROUPED.sub("", marked[-1].strip()) if marked else None
 
 

@@ -28,7 +28,7 @@ from slmsearch.episodes.reward import Reward
 from slmsearch.judge import Judge, Verdict
 from slmsearch.retrieval.embed import Embedder
 
-PLAN_RULES_VERSION = 2
+PLAN_RULES_VERSION = 3
 """Part of every evaluation and training key of the planner; raise it when a plan may be read, executed or graded differently."""
 PLAN_PARTS = ("correct", "tokens", "independence", "malformed", "hacked", "format", "random")
 """Names of the parts, as they appear in `reward/<part>`; every plan's reward has all of them."""

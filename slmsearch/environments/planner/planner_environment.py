@@ -284,8 +284,10 @@ def _read_plans(planner: PlannerConfig, source: str) -> Iterator[Demonstration]:
 
 
 def restate(problem: str) -> Plan:
-    """Make the plan whose only part is the problem."""
-    part = Subproblem(id="1", question=problem[:MAX_QUESTION_CHARS], depends_on=())
+    """Make the plan whose only part is the problem; of one that is too long for a part, its end, which asks the question."""
+    end = problem[-MAX_QUESTION_CHARS:]
+    words = end if end == problem else end.partition(" ")[2]
+    part = Subproblem(id="1", question=words or end, depends_on=())
     return Plan(should_decompose=True, subproblems=(part,), combine="#1")
 
 

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from slmsearch.config import WorkerConfig
 from slmsearch.environments.planner.arithmetic import Unreadable, compute
-from slmsearch.environments.planner.numbers import format_number, last_number
+from slmsearch.environments.planner.numbers import ANSWER_MARK, format_number, last_number
 from slmsearch.environments.planner.plan_prompt import Task, make_worker_prompt
 from slmsearch.episodes.sampler import Sampler, Sampling
 from slmsearch.errors import ConfigError
@@ -110,13 +110,17 @@ class ModelWorker:
                 turns = sampler.sample(range(count), [None] * count, [self._max_new_tokens] * count)
             finally:
                 sampler.close()
-        return [_read(turn.text, len(prompt) + turn.num_tokens, turn.failure) for prompt, turn in zip(prompts, turns, strict=True)]
+        return [
+            _read(turn.text, len(prompt) + turn.num_tokens, not turn.ended, turn.failure)
+            for prompt, turn in zip(prompts, turns, strict=True)
+        ]
 
 
-def _read(text: str, tokens: int, failure: str) -> Solution:
+def _read(text: str, tokens: int, is_cut: bool, failure: str = "") -> Solution:
     if failure:
         return Solution(None, tokens, f"worker: {failure}")
-    number = last_number(text)
+    # The last number of a solution that was cut off is one from its middle.
+    number = None if is_cut and ANSWER_MARK not in text else last_number(text)
     return Solution(None if number is None else format_number(number), tokens)
 
 
@@ -133,6 +137,6 @@ def make_served_worker(config: WorkerConfig) -> ConcurrentWorker:
         reply = complete(client, model=config.model, messages=messages, temperature=0.0, seed=0, max_tokens=config.max_new_tokens)
         if isinstance(reply, str):
             return Solution(None, 0, f"worker: {reply}")
-        return _read(reply.text, reply.total_tokens, "")
+        return _read(reply.text, reply.total_tokens, reply.is_cut)
 
     return ConcurrentWorker(f"{config.kind}:{config.model}@{place}", solve_one, config.concurrency)

@@ -1,13 +1,18 @@
 """Plans are carried out wave by wave, answers put into later questions, tokens counted."""
 
 import threading
+from contextlib import contextmanager
 
 import pytest
 
+from slmsearch.config import WorkerConfig
 from slmsearch.environments.planner.plan import DIRECT, Plan, Subproblem
+from slmsearch.environments.planner.plan_prompt import DIRECT_SOLUTION, Task
 from slmsearch.environments.planner.play import execute_plans, substitute
 from slmsearch.environments.planner.problems import generate_problems, gold_plan
-from slmsearch.environments.planner.worker import ArithmeticWorker, ConcurrentWorker, Solution
+from slmsearch.environments.planner.worker import ArithmeticWorker, ConcurrentWorker, ModelWorker, Solution, make_served_worker
+from slmsearch.episodes.scripted import ScriptedSampler
+from slmsearch.http_client import ChatReply
 
 
 def plan(*parts, combine):
@@ -68,6 +73,25 @@ def test_independent_subproblems_are_under_way_together():
     wide = plan(*((f"What is {i} plus 1?", ()) for i in range(6)), combine="#1")
     (done,) = execute_plans([("p", wide)], ConcurrentWorker("waiting", solve, 8))
     assert done.answer == "1"
+
+
+def test_a_solution_that_was_cut_off_has_no_answer_unless_it_is_marked(monkeypatch):
+    texts = {"cut": "He pays 3 * 4 = 12 for the pens. Then he pays 2 * 5", "marked": "That makes 22.\n#### 22 euros"}
+
+    def answers(worker):
+        return [solution.answer for solution in worker.solve([Task(DIRECT_SOLUTION, name) for name in texts])]
+
+    @contextmanager
+    def open_base():
+        yield ScriptedSampler(lambda question, results: texts[question] + " and so on" * 9)
+
+    def reply(client, **request):
+        choice = {"message": {"content": texts[request["messages"][-1]["content"]]}, "finish_reason": "length"}
+        return ChatReply.model_validate({"choices": [choice]})
+
+    monkeypatch.setattr("slmsearch.http_client.complete", reply)
+    served = make_served_worker(WorkerConfig(kind="openai", base_url="http://127.0.0.1:9/v1"))
+    assert answers(ModelWorker("base", open_base, 60)) == answers(served) == [None, "22"]
 
 
 def test_prose_answers_are_carried_on_as_numbers():

@@ -109,6 +109,14 @@ def test_a_part_is_trivial_whatever_it_says_it_depends_on():
     assert find_hacks(STONES.question, Plan(should_decompose=True, subproblems=(first, copied), combine="#1")) == (Hack.TRIVIAL,)
 
 
+def test_a_problem_too_long_for_a_part_is_restated_with_its_question():
+    story = f"Ada has 3 cats. {'The weather was fine. ' * 40}She buys 45 more. How many cats does she have?"
+    (part,) = restate(story).subproblems
+    assert part.question.endswith("She buys 45 more. How many cats does she have?")
+    assert f" {part.question}" in story and parse_plan(render_plan(restate(story))).faults == ()
+    assert restate("x" * 700).subproblems[0].question == "x" * 600
+
+
 def test_splitting_what_needs_no_splitting_earns_no_independence():
     two = generate_problem(Random(4), 2)
     split, direct = play(ask(two), render_plan(gold_plan(two))), play(ask(two), render_plan(DIRECT))
