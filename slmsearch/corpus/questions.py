@@ -99,6 +99,4 @@ def content_words(text: str) -> frozenset[str]:
 
 
 def _words(text: str) -> list[str]:
-    if text.isascii():
-        return _ASCII_WORD.findall(text.lower())
-    return WORD.findall(unicodedata.normalize("NFKC", text).casefold())
+    return _ASCII_WORD.findall(text.lower()) if text.isascii() else WORD.findall(unicodedata.normalize("NFKC", text).casefold())

@@ -83,11 +83,6 @@ class Playable(ABC):
         self.config = config
         self.limits = self.make_limits()
 
-    @property
-    def samples_base(self) -> bool:
-        """True if completing episodes takes samples from the policy's base: a policy without a model then needs the configured one, too."""
-        return False
-
     @abstractmethod
     def make_limits(self) -> Limits:
         """Return the configured limits."""

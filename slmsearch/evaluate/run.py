@@ -70,7 +70,7 @@ def eval_sources(questions: Sequence[Question], index_key: str, spec: PolicySpec
         "environment": environment.name,
         **environment.key_parts(index_key),
         # Only for a shared base, a night, twins, sampling and worked examples, so that other keys do not change.
-        **({"base": describe_policy(base, config.evaluate)} if spec.policy is None and environment.samples_base else {}),
+        **({"base": describe_policy(base, config.evaluate)} if spec.policy is None and environment.base_user else {}),
         **({"view": [config.evaluate.views[0], TWINS_VERSION]} if config.evaluate.views[0] != "whole" else {}),
         **({"samples": config.evaluate.samples} if config.evaluate.samples > 1 else {}),
         **({"night": spec.night} if spec.night else {}),
@@ -79,15 +79,7 @@ def eval_sources(questions: Sequence[Question], index_key: str, spec: PolicySpec
 
 
 def eval_key(questions: Sequence[Question], index_key: str, spec: PolicySpec, config: RunConfig, digest: str) -> str:
-    """Return the key of an evaluation, a hash of its inputs; the same inputs give the same key, under any name of the policy.
-
-    Args:
-        questions: selected ones, before twins or repetitions.
-        index_key: of the index version.
-        spec: the policy.
-        config: of the run.
-        digest: of the corpus; it decides the worked examples.
-    """
+    """Return the key of an evaluation, a hash of its `eval_sources`; the same inputs give the same key, under any name of the policy."""
     return content_key(**eval_sources(questions, index_key, spec, config, digest))
 
 
@@ -174,9 +166,8 @@ def make_policy_sampler(spec: PolicySpec, environment: Environment, questions: S
                 f"environment {config.environment} samples from the base of the policy: load one here, or set planner.worker.kind"
             )
         # A baseline has no model, but a component that samples from the base still needs the configured one.
-        sampler, open_base = load_sampler.load_with_base(
-            policy or config.policy.model_copy(update={"adapter": None}), config.searcher.tool_role
-        )
+        base = policy or config.policy.model_copy(update={"adapter": None})
+        sampler, open_base = load_sampler.load_with_base(base, config.searcher.tool_role)
         environment.base_user.sample_with(open_base)
     if policy is None:
         stored = load_evaluation(config.paths.evals, spec.made_of).episodes if spec.made_of else ()

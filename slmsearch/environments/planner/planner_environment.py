@@ -164,6 +164,12 @@ class PlannerEnvironment(Environment):
     _alone: dict[str, bool]
     """Problem -> whether the worker alone is right."""
 
+    def __init__(self, config: RunConfig) -> None:
+        """See `Playable`; a worker that samples from the policy's base is known before it is opened, because it is part of keys."""
+        super().__init__(config)
+        if config.planner.worker.kind == "base":
+            self.base_user = ModelWorker("base", None, config.planner.worker.max_new_tokens)
+
     def with_worker(self, worker: Worker, judge: Judge, independence: Independence | None) -> Self:
         """Return a copy that is open, with this worker, this judge and this measure of independence."""
         opened = copy(self)
@@ -171,10 +177,6 @@ class PlannerEnvironment(Environment):
         opened.base_user = worker if isinstance(worker, ModelWorker) else None
         opened._alone = {}
         return opened
-
-    @property
-    def samples_base(self) -> bool:
-        return self.config.planner.worker.kind == "base"
 
     def make_limits(self) -> Limits:
         planner = self.config.planner
@@ -279,8 +281,10 @@ def _read_plans(planner: PlannerConfig, source: str) -> Iterator[Demonstration]:
             has = ", ".join(sorted(map(str, row)))
             raise CorpusError(f"{where}: columns {' and '.join(wanted)} must be texts; it holds {has}: rename them")
         problem, system = row[plans.prompt_column], row.get(plans.environment_column)
-        given: tuple[Message, ...] = ({"role": "system", "content": system}, {"role": "user", "content": problem})
-        yield Demonstration(problem, ((row[plans.completion_column], ""),), given if isinstance(system, str) and system else ())
+        prompt: tuple[Message, ...] = ()
+        if isinstance(system, str) and system:
+            prompt = ({"role": "system", "content": system}, {"role": "user", "content": problem})
+        yield Demonstration(problem, ((row[plans.completion_column], ""),), prompt)
 
 
 def restate(problem: str) -> Plan:
