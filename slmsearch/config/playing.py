@@ -257,7 +257,7 @@ class PlannerConfig(ConfigSection):
     seed: int = 21
     """Seed of generated problems."""
     limit: int = Field(default=0, ge=0)
-    """Number of problems, over all splits: the first ones of a source, or the number to generate. 0 takes all, or generates 6,000."""
+    """Number of problems over all splits: the first of a source, or those to generate, at most 33,600. 0: all, or 6,000 generated."""
     max_plan_tokens: int = Field(default=200, ge=16)
     """Maximum number of tokens in a plan."""
     system_prompt: str | None = None

@@ -17,7 +17,7 @@ from slmsearch.errors import ConfigError, EvaluationError
 from slmsearch.evaluate.policies import PolicySpec
 from slmsearch.evaluate.run import eval_key, eval_sources, evaluate_policy
 from slmsearch.evaluate.store import load_evaluation, write_evaluation
-from slmsearch.judge import ExactJudge
+from slmsearch.judge import ExactJudge, Verdict
 from tests.slmsearch.environments.planner.words import WordIndependence
 from tests.slmsearch.evaluate.builders import is_documented
 
@@ -109,6 +109,16 @@ def test_an_unanswered_request_to_the_worker_alone_fails_the_episodes_of_its_pro
     assert [row.question_id for row in found.rows if row.failed] == ["p7"] and "timeout" in found.rows[7].failure
     assert found.metrics["answer/correct"] == 1.0
     assert not any(row.failed for row in play(lambda problem, results: GOLD[problem], config, environment).rows)
+
+
+def test_a_missing_verdict_on_the_worker_alone_is_no_wrong_answer(config):
+    class Down:
+        def judge(self, items):
+            return [Verdict(None, failure="judge: off") for _ in items]
+
+    environment = PlannerEnvironment(config).with_worker(ArithmeticWorker(2), Down(), None)
+    for _ in range(2):
+        assert environment.solve_alone(QUESTIONS[:1]) == {"p0": Verdict(None, failure="judge: off")}
 
 
 def test_without_a_weight_independence_is_not_measured(config, monkeypatch):
