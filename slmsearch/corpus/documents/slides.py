@@ -11,11 +11,14 @@ from slmsearch.corpus.documents.formulas import DOWN, UP, raise_marked
 from slmsearch.corpus.documents.office import check_package, is_title, parse_xml, read_properties
 from slmsearch.corpus.documents.tables import grid_to_markdown
 from slmsearch.corpus.documents.text import escape_heading, one_line
+from slmsearch.corpus.documents.word_styles import Styles
+from slmsearch.corpus.documents.word_text import COMPATIBLE, Inline, read_inline
 
 _SHOWN_CHARS = 200
 _DIAGRAM_DATA = "/diagramData"
 _TEXT = "{http://schemas.openxmlformats.org/drawingml/2006/main}t"
 _PARAGRAPH = "{http://schemas.openxmlformats.org/drawingml/2006/main}p"
+_FORMULA = "{http://schemas.microsoft.com/office/drawing/2010/main}m"
 _TITLES = frozenset({"TITLE", "CENTER_TITLE"})
 _RUNNING = frozenset({"DATE", "FOOTER", "HEADER", "SLIDE_NUMBER"})
 """Placeholders that every slide repeats."""
@@ -35,6 +38,7 @@ def slides_to_markdown(data: bytes) -> Document:
     running: dict[str, str] = {}
     title = cover = ""
     for number, slide in enumerate(deck.slides, start=1):
+        _unwrap(slide._element)
         shapes = list(_in_order(slide.shapes))
         names = [shape for shape in shapes if _kind(shape) in _TITLES and shape.has_text_frame and _name(shape)]
         named = slide.shapes.title
@@ -65,6 +69,22 @@ def slides_to_markdown(data: bytes) -> Document:
     words = re.findall(r"\w{4,}", given.casefold())
     is_foreign = title and words and not any(word in cover for word in words)  # that of the deck of which this one is a copy
     return Document(given if is_title(given) and not is_foreign else title, "\n\n".join(filter(None, parts)), facts, dropped)
+
+
+def _unwrap(slide: Any) -> None:
+    """Put the first of several ways to show a shape in its place, and formulas as text: python-pptx passes over both."""
+    from pptx.oxml.xmlchemy import OxmlElement
+
+    for ways in [*slide.iter(f"{COMPATIBLE}AlternateContent")]:
+        for shape in [*next(iter(ways), ())]:
+            ways.addprevious(shape)
+        ways.getparent().remove(ways)
+    for formula in [*slide.iter(_FORMULA)]:
+        inline, run, text = Inline(Styles(None)), OxmlElement("a:r"), OxmlElement("a:t")
+        read_inline(formula, inline)
+        run.append(text)
+        run.text = inline.text()
+        formula.getparent().replace(formula, run)
 
 
 def _in_order(shapes: Any) -> Iterator[Any]:

@@ -7,7 +7,7 @@ from slmsearch.corpus.documents.formulas import DOWN, SIGNS, UP, raise_marked, w
 from slmsearch.corpus.documents.word_styles import WORD, Styles, is_on, value
 
 _MATH = "{http://schemas.openxmlformats.org/officeDocument/2006/math}"
-_COMPATIBLE = "{http://schemas.openxmlformats.org/markup-compatibility/2006}"
+COMPATIBLE = "{http://schemas.openxmlformats.org/markup-compatibility/2006}"
 _GONE = {f"{WORD}{name}" for name in ("del", "moveFrom", "instrText", "delText", "pPr", "rPr", "sdtPr", "fldData")}
 _CHARACTERS = {f"{WORD}{name}": text for name, text in
     {"tab": " ", "ptab": " ", "br": "\n", "cr": "\n", "noBreakHyphen": "-", "softHyphen": ""}.items()}  # fmt: skip
@@ -46,7 +46,7 @@ def read_inline(element: Any, into: Inline) -> None:
             _read_run(child, into)
         elif tag == f"{WORD}txbxContent":
             into.boxes.append(child)
-        elif tag == f"{_COMPATIBLE}AlternateContent":
+        elif tag == f"{COMPATIBLE}AlternateContent":
             _read_alternative(child, into)
         elif tag == f"{WORD}sym":
             into.parts.append(_symbol(child))

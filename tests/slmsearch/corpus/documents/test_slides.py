@@ -5,6 +5,7 @@ import io
 from pptx import Presentation
 from pptx.chart.data import CategoryChartData
 from pptx.enum.chart import XL_CHART_TYPE
+from pptx.oxml import parse_xml
 from pptx.oxml.ns import qn
 from pptx.util import Inches
 
@@ -78,3 +79,25 @@ def test_titles_in_other_placeholders_are_found_and_what_runs_along_is_said() ->
     deck.core_properties.title = "All trams, 2024"
     deck.save(out := io.BytesIO())
     assert slides_to_markdown(out.getvalue()).title == "All trams, 2024"
+
+
+BOX_WITH_A_FORMULA = """
+<mc:AlternateContent xmlns:mc="http://schemas.openxmlformats.org/markup-compatibility/2006"
+ xmlns:a="http://schemas.openxmlformats.org/drawingml/2006/main" xmlns:p="http://schemas.openxmlformats.org/presentationml/2006/main"
+ xmlns:a14="http://schemas.microsoft.com/office/drawing/2010/main" xmlns:m="http://schemas.openxmlformats.org/officeDocument/2006/math">
+ <mc:Choice Requires="a14"><p:sp><p:nvSpPr><p:cNvPr id="9" name="Box"/><p:cNvSpPr txBox="1"/><p:nvPr/></p:nvSpPr><p:spPr/>
+  <p:txBody><a:bodyPr/><a:p><a:r><a:t>The tide takes </a:t></a:r>
+   <a14:m><m:oMath><m:f><m:num><m:r><m:t>3</m:t></m:r></m:num><m:den><m:r><m:t>4</m:t></m:r></m:den></m:f></m:oMath></a14:m>
+   <a:r><a:t> of a day.</a:t></a:r></a:p></p:txBody></p:sp></mc:Choice>
+ <mc:Fallback><p:sp><p:nvSpPr><p:cNvPr id="9" name="Box"/><p:cNvSpPr txBox="1"/><p:nvPr/></p:nvSpPr><p:spPr/>
+  <p:txBody><a:bodyPr/><a:p><a:r><a:t> </a:t></a:r></a:p></p:txBody></p:sp></mc:Fallback>
+</mc:AlternateContent>"""
+
+
+def test_a_text_box_with_a_formula_is_read() -> None:
+    deck, out = Presentation(), io.BytesIO()
+    slide = deck.slides.add_slide(deck.slide_layouts[6])
+    slide.shapes.add_textbox(0, 0, 9, 9).text_frame.text = "Low water"
+    slide.shapes._spTree.append(parse_xml(BOX_WITH_A_FORMULA))
+    deck.save(out)
+    assert slides_to_markdown(out.getvalue()).content == "## Slide 1\n\nLow water\n\nThe tide takes 3/4 of a day."
