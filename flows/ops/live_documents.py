@@ -30,8 +30,9 @@ from slmsearch.serving.api.player import HeldBackError
 from slmsearch.serving.api.playing import Promise, ServedPolicy
 from slmsearch.serving.documents import refresh
 from slmsearch.serving.documents.gate import judge_replay
-from slmsearch.serving.documents.listing import Listing, list_documents
+from slmsearch.serving.documents.listing import list_documents
 from slmsearch.serving.documents.refresh import Refreshed, Version
+from slmsearch.serving.documents.withdrawal import Withdrawal
 from tasks.learn import learnt_dir
 from tasks.retention import in_use
 
@@ -41,8 +42,6 @@ QUIET_S = 0.3
 """Time after which a change is looked at again, whether it goes on."""
 SETTLE_S = 10.0
 """Time after which a folder that changes at every look is indexed; else a look without a change comes first: no half-written file."""
-SHOWN = 5
-"""Number of withdrawn pages that a line of the log names."""
 AGAIN_S = 60.0
 """Time after which a version that could not be made, or a champion that could not be played, is tried again."""
 REMEMBERED = 4
@@ -91,13 +90,10 @@ class LiveDocuments:
         self._building = self._record.with_suffix(".building")
         """Notes of keys, each written before what it names is built."""
         self._dirty, self._held, self._next = threading.Event(), dict[str, HeldBack](), dict[str, Refreshed]()
-        self._listing: Listing | None = None
-        """Last listing of the folder with documents in it."""
+        self._gone = Withdrawal(self._record.with_suffix(".gone"))
         self._is_gone = False
         self._changed_since = 0.0
         """Time of the first of several looks that found changes, by `time.monotonic`; 0.0 if the last one found none."""
-        self._withdrawn = frozenset[str]()
-        """Pages of the version that plays whose files are gone."""
         self.since = time.time()
         """Time since which the version plays, in seconds since the epoch; of a service that was started again, since before."""
         self._made: dict[str, list[str]] = {"corpora": [], "indexes": []}
@@ -146,13 +142,16 @@ class LiveDocuments:
             own = Version("", "")
         last = Version(**record["served"]) if record else own
         version = None if self._accept else next((one for one in (last, own) if self._is_there(one)), None)
+        read_at = record.get("read", 0.0) if version == last else 0.0
         if version is None:
-            version = self._build()
+            read_at, version = time.time(), self._build()
+        self._gone.note_read(version.digest, read_at)
         known = (served.measured_on if own.digest else "", record.get("known", ""))
         self._known = next((digest for digest in known if digest and is_corpus(self._config.paths.corpora / digest)), version.digest)
         served = replace(served, corpus_digest=version.digest, index_key=version.key, config=self._config, measured_on=self._known)
         if served.promise is not None and (made := read_calibration(self._calibration_file(served))) and made.index_key == version.key:
             served = replace(served, promise=self._choice.promise_of(made) or served.promise)
+        self._files_of(version.digest)
         self._look()
         self._note(served)
         self._changed_since = 0.0
@@ -191,7 +190,7 @@ class LiveDocuments:
         self._note(served)
         if (champion := self._find_champion(served)) is not None:
             return champion
-        if self._dirty.is_set() and self._listing is not None and self._is_time(""):
+        if self._dirty.is_set() and self._gone.listing is not None and self._is_time(""):
             self._dirty.clear()
             try:
                 self._refresh(served)
@@ -232,12 +231,15 @@ class LiveDocuments:
         """Make the version of the folder as it is now; it becomes the next one if it differs and has lost nothing."""
         assert served.corpus_digest is not None and served.index_key is not None
         self._next.clear()
-        version = Version(served.corpus_digest, served.index_key)
+        version, began = Version(served.corpus_digest, served.index_key), time.time()
         try:
             made = self._child.call(refresh.refresh, self._config, version, self._known, self._building)
         finally:
             self._remember()
         self._skipped = [asdict(item) for item in made.skipped]
+        self._gone.note_read(made.version.digest, began)
+        same = self._files_of(version.digest).keys() - {*made.edit.changed, *made.edit.removed}
+        self._gone.note_same(version.digest, began, frozenset(same))
         if not made.edit:
             self._held.clear()
         elif made.losses:
@@ -264,7 +266,10 @@ class LiveDocuments:
             self._hold(made, tuple(reasons), replayed=True)
             raise HeldBackError(f"the documents of before go on: {made.edit}")
         log.warning("documents: %s; of %d questions %d are answered rightly, %d before", made.edit, len(pairs), sum(now), sum(was))
-        return self._promise_again(after, child)
+        promise = self._promise_again(after, child)
+        self._write_record(after, time.time())  # first: killed right after its first answer, a service begins with it
+        self._noted = "", self._noted[1]
+        return promise
 
     def _promise_again(self, served: ServedPolicy, child: Child) -> Promise | None:
         """Calibrate a policy on documents that it is about to answer from; if that cannot be, answers say that no promise holds."""
@@ -300,6 +305,7 @@ class LiveDocuments:
             self.since = record.get("since", time.time()) if was_served else time.time()
         self._noted = served.version, served.corpus_digest
         self._files_of(served.corpus_digest or "")
+        self._gone.note_played(served.corpus_digest or "")
         self._not_before.clear()  # it plays: what made others wait is over
         self._held.clear()
         self._next.pop(served.corpus_digest or "", None)
@@ -308,10 +314,7 @@ class LiveDocuments:
     def _clean(self, served: ServedPolicy) -> None:
         """Write the record, then remove what was made here and nothing uses: neither this service nor any version, run or evaluation."""
         paths = self._config.paths
-        version = {"digest": served.corpus_digest, "key": served.index_key}
-        state = {"version": served.version, "served": version, "known": self._known, "since": self.since}
-        self._record.parent.mkdir(parents=True, exist_ok=True)
-        replace_json(self._record, {**state, "made": self._made})
+        self._write_record(served, self.since)
         self._building.unlink(missing_ok=True)
         versions = [made.version for made in self._next.values()]
         coming = {served.corpus_digest, served.index_key, self._known, *(one.digest for one in versions), *(one.key for one in versions)}
@@ -325,12 +328,17 @@ class LiveDocuments:
         for kind, parent in (("indexes", paths.index), ("corpora", paths.corpora)):
             for key in [key for key in self._made[kind] if key not in coming and key not in used[kind]]:
                 try:
-                    if (parent / key).is_dir():
-                        remove_version(parent / key, self._config.retrieval) if kind == "indexes" else remove_corpus(parent, key)
+                    remove_version(parent / key, self._config.retrieval) if kind == "indexes" else remove_corpus(parent, key)
                     self._made[kind].remove(key)
                 except (IndexUnusableError, OSError) as error:  # a process reads it: next time
                     log.info("%s stays for now: %s", key, error)
-        replace_json(self._record, {**state, "made": self._made})
+        self._write_record(served, self.since)
+
+    def _write_record(self, served: ServedPolicy, since: float) -> None:
+        digest = served.corpus_digest or ""
+        state = {"version": served.version, "served": {"digest": digest, "key": served.index_key}, "known": self._known, "since": since}
+        self._record.parent.mkdir(parents=True, exist_ok=True)
+        replace_json(self._record, {**state, "read": self._gone.read_at(digest), "made": self._made})
 
     def watch(self, stop: threading.Event) -> None:
         """Look at the folder until `stop` is set."""
@@ -347,7 +355,7 @@ class LiveDocuments:
             pause_s = max(QUIET_S if self._changed_since else LOOK_S, 10 * (time.monotonic() - began))
 
     def _look(self) -> None:
-        found, before = list_documents(self.folder), self._listing
+        found, before = list_documents(self.folder), self._gone.listing
         if found is None:
             if not self._is_gone:
                 log.warning("%s is gone, or holds no document: the version of before is served", self.folder)
@@ -365,24 +373,12 @@ class LiveDocuments:
         if self._changed_since and now - self._changed_since >= SETTLE_S:
             self._changed_since = now
             self._dirty.set()
-        self._listing = found
-        self._tell_withdrawn()
-
-    def _tell_withdrawn(self) -> None:
-        """Log the pages of the version that plays whose files went since the last look."""
-        gone = self._find_gone(self._files.get(self._noted[1] or "", {}))
-        if new := sorted(gone - self._withdrawn):
-            more = f" and {len(new) - SHOWN} more" if len(new) > SHOWN else ""
-            log.warning("documents: withdrawn, because their files are gone: %s%s", ", ".join(new[:SHOWN]), more)
-        self._withdrawn = gone
+        self._gone.look(found, [path for files in [*self._files.values()] for path in files.values()])
+        self._gone.tell(digest := self._noted[1] or "", self._files.get(digest, {}))
 
     def withdrawn(self, served: ServedPolicy) -> frozenset[str]:
         """Return the ids of a version's pages whose files are gone."""
-        return self._find_gone(self._files_of(served.corpus_digest or ""))
-
-    def _find_gone(self, files: dict[str, str]) -> frozenset[str]:
-        listing = self._listing
-        return frozenset(page for page, path in files.items() if path and listing is not None and not listing.holds(path))
+        return self._gone.find_gone(digest := served.corpus_digest or "", self._files_of(digest))
 
     def _files_of(self, digest: str) -> dict[str, str]:
         """Return the file of each page of a corpus, by page id; empty where a page is no document."""
@@ -396,5 +392,5 @@ class LiveDocuments:
         """Return the folder, its pages, what is held back and why, and the files that could not be read."""
         held = next(reversed([*self._held.values()]), None)
         shown = held and {"edit": held.edit, "reasons": held.reasons, "at": held.at, "remedy": REMEDY}
-        pages, gone = len(self._files.get(self._noted[1] or "", ())), len(self._withdrawn)
+        pages, gone = len(self._files.get(self._noted[1] or "", ())), len(self._gone.told)
         return {"folder": str(self.folder), "pages": pages, "withdrawn": gone, "held_back": shown, "skipped": self._skipped}

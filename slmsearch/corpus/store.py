@@ -58,12 +58,16 @@ class CorpusManifest:
 
 
 def build_corpus(
-    config: CorpusConfig, corpora_dir: Path, skipped: list[Skipped] | None = None, progress: Callable[[int, int], None] | None = None
+    config: CorpusConfig,
+    corpora_dir: Path,
+    skipped: list[Skipped] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    announce: Callable[[str], None] | None = None,
 ) -> str:
     """Materialise the configured corpus and return its digest; an existing one is not built again.
 
     Each file of a folder that was left out is added to `skipped`, also if the corpus already exists. `progress` is called for the files of
-    a folder that are read.
+    a folder that are read, `announce` with the digest before a corpus is stored.
 
     Raises:
         CorpusError: a source is missing or broken, or the corpus cannot be written; no partial corpus remains.
@@ -73,7 +77,7 @@ def build_corpus(
     def load() -> Source:
         return load_source(config, skipped, corpora_dir / SOURCES, progress)
 
-    return store_corpus(config, corpora_dir, load, source_parts(config), skipped)
+    return store_corpus(config, corpora_dir, load, source_parts(config), skipped, announce)
 
 
 def store_corpus(
@@ -82,6 +86,7 @@ def store_corpus(
     load: Callable[[], Source],
     parts: Mapping[str, object] | None,
     skipped: list[Skipped] | None = None,
+    announce: Callable[[str], None] | None = None,
 ) -> str:
     """Materialise pages and questions from any source and return their digest.
 
@@ -91,6 +96,7 @@ def store_corpus(
         load: loads them; not called if the corpus of the same `parts` is stored and intact.
         parts: everything that decides the result of `load`; None if unknown.
         skipped: list to which `load` adds files that it leaves out; filled from the stored list if `load` is not called.
+        announce: called with the digest before the corpus is stored; not if `load` is not called.
 
     Raises:
         CorpusError: the source is missing or broken, or the corpus cannot be written; no partial corpus remains.
@@ -103,7 +109,7 @@ def store_corpus(
     pages, questions, splits = load()
     split_of = {question.id: splits[question.id] for question in questions} if splits else assign_splits(questions)
     try:
-        digest = _write(config, corpora_dir, pages, questions, split_of, bool(splits))
+        digest = _write(config, corpora_dir, pages, questions, split_of, bool(splits), announce)
         if key:
             (corpora_dir / SOURCES).mkdir(exist_ok=True)
             record = {"digest": digest, "parts": parts, "skipped": [asdict(item) for item in skipped]}
@@ -200,7 +206,13 @@ def read_questions(directory: Path) -> Iterator[tuple[Question, str]]:
 
 
 def _write(
-    config: CorpusConfig, corpora_dir: Path, pages: list[Page], questions: list[Question], split_of: dict[str, str], given: bool
+    config: CorpusConfig,
+    corpora_dir: Path,
+    pages: list[Page],
+    questions: list[Question],
+    split_of: dict[str, str],
+    given: bool,
+    announce: Callable[[str], None] | None,
 ) -> str:
     origin = find_origin(config)
     with staging_directory(corpora_dir, "corpus") as staging:
@@ -223,6 +235,8 @@ def _write(
             splits_given=given,
         )
         (staging / MANIFEST).write_text(json.dumps(asdict(manifest), indent=1) + "\n", encoding="utf-8")
+        if announce is not None:
+            announce(manifest.digest)
         publish(staging, corpora_dir / manifest.digest, is_complete)
     return manifest.digest
 
@@ -254,12 +268,13 @@ def is_complete(directory: Path) -> bool:
 
 
 def remove_corpus(corpora_dir: Path, digest: str) -> None:
-    """Remove a corpus, and what is remembered of the sources that it was read from.
+    """Remove a corpus, if it is there, and what is remembered of the sources that it was read from.
 
     Raises:
         OSError: it cannot be removed.
     """
-    remove(corpora_dir / digest, ignore_errors=False)
+    if (corpora_dir / digest).exists():
+        remove(corpora_dir / digest, ignore_errors=False)
     for file in (corpora_dir / SOURCES).glob("*.json"):
         if read_json(file).get("digest") == digest:
             file.unlink(missing_ok=True)

@@ -95,7 +95,7 @@ def roll_back(index_dir: Path, key: str | None = None) -> tuple[str, str]:
 
 
 def remove_version(version: Path, config: RetrievalConfig) -> None:
-    """Remove a version's directory with its collection on a Chroma server, or a directory that is not a version.
+    """Remove a version's directory with its collection on a Chroma server, a directory that is not a version, or what a killed build left.
 
     Raises:
         IndexUnusableError: the version is the current one, or a process reads it; nothing is removed.
@@ -110,7 +110,8 @@ def remove_version(version: Path, config: RetrievalConfig) -> None:
                 place = chroma_place(version, key, config.model_copy(update={"chroma_url": manifest.chroma_url}))
                 if isinstance(place, Server):
                     drop_collection(place)
-            remove(version, ignore_errors=False)
+            if version.exists():
+                remove(version, ignore_errors=False)
     with suppress(Timeout):  # another process builds it again
         remove_partial(index_dir / f"{PARTIAL_PREFIX}{key}")
 

@@ -75,16 +75,19 @@ def build_version(config: RunConfig, notes: Path | None = None) -> Built:
     skipped: list[Skipped] = []
     paths = config.paths
     before = {path.name for path in paths.corpora.glob("*/")}
-    digest = build_corpus(config.corpus, paths.corpora, skipped)
+    built: dict[str, str] = {}
+
+    def note(kind: str, key: str) -> None:
+        built[kind] = key
+        if notes is not None:
+            notes.parent.mkdir(parents=True, exist_ok=True)
+            with notes.open("a", encoding="utf-8") as file:
+                file.write(f"{kind} {key}\n")
+
+    digest = build_corpus(config.corpus, paths.corpora, skipped, announce=lambda made: None if made in before else note("corpora", made))
     key = name_index(digest, paths, config.retrieval)
-    built = {} if digest in before else {"corpora": digest}
     if not is_complete(paths.index / key):
-        built["indexes"] = key
-    if notes is not None and built:
-        notes.parent.mkdir(parents=True, exist_ok=True)
-        with notes.open("a", encoding="utf-8") as file:
-            file.writelines(f"{kind} {made}\n" for kind, made in built.items())
-    if "indexes" in built:
+        note("indexes", key)
         build_index(paths.corpora / digest, paths.index, config.retrieval, current=False)
     return Built(Version(digest, key), built, tuple(skipped))
 
