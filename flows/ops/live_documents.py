@@ -373,7 +373,7 @@ class LiveDocuments:
         if self._changed_since and now - self._changed_since >= SETTLE_S:
             self._changed_since = now
             self._dirty.set()
-        self._gone.look(found, [path for files in [*self._files.values()] for path in files.values()])
+        self._gone.look(found, (path for files in [*self._files.values()] for path in files.values()))
         self._gone.tell(digest := self._noted[1] or "", self._files.get(digest, {}))
 
     def withdrawn(self, served: ServedPolicy) -> frozenset[str]:

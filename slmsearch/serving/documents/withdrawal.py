@@ -56,10 +56,15 @@ class Withdrawal:
         return self._read.get(digest, 0.0)
 
     def look(self, found: Listing, paths: Iterable[str]) -> None:
-        """Take a new listing; note which files went since the last one, and which of a version's files are not there at the first one."""
+        """Take a new listing; note which files went since the last one.
+
+        Args:
+            found: the listing.
+            paths: files of versions, which go for those of the last listing where that does not know all: at first, and in a closed folder.
+        """
         before, now = self.listing, time.time()
-        known = {*paths, *(before.there if before is not None else ())}
-        gone = {path for path in known if path and not found.holds(path) and (before is None or before.holds(path))}
+        known = before.there if before is not None and not before.closed else {*paths, *(before.there if before is not None else ())}
+        gone = {path for path in known - found.there if path and not found.holds(path) and (before is None or before.holds(path))}
         if gone:
             self._went = {**{path: when for path, when in self._went.items() if when >= self._oldest}, **dict.fromkeys(gone, now)}
         self.listing = found
