@@ -81,15 +81,13 @@ class ChatRenderer:
             self._call_form  # noqa: B018  # refuses a template that leaves the tools out
         if messages and _MARK.format(len(messages) - 1) not in text:
             raise ModelError(f"the chat template does not print a {messages[-1]['role']!r} message unchanged: choose an instruct model")
-        ids: list[int] = []
-        for i, message in enumerate(messages):
-            before, mark, after = text.partition(_MARK.format(i))
-            if not mark:  # this template leaves the message out, as tiny-searcher's does with the system message
-                continue
+        # In the order of the text: tiny-searcher's template leaves the system message out, Mistral's puts it before the last user message.
+        first, *rest = re.split(_MARK.format(r"(\d+)"), text)
+        ids = self._encode(first)
+        for message, after in zip((messages[int(number)] for number in rest[::2]), rest[1::2], strict=True):
             own = message["role"] == "assistant"
-            ids += [*self._encode(before), *(self.message_ids(message) if own else self.untrusted_ids(message["content"]))]
-            text = after
-        return (*ids, *self._encode(text))
+            ids += [*(self.message_ids(message) if own else self.untrusted_ids(message["content"])), *self._encode(after)]
+        return tuple(ids)
 
     def encode_prompts(self, prompts: Sequence[Sequence[Message]]) -> list[tuple[int, ...]]:
         """Encode openings as `encode_prompt` does, equal ones once."""
@@ -248,15 +246,12 @@ class ChatRenderer:
         tail = text.partition(turn)[2]
         before, mark, after = tail.partition(result)
         if not (question in text and turn in text and mark):
-            raise ModelError(
-                f"the chat template does not print a {self.tool_role!r} message unchanged: "
-                "set searcher.tool_role to 'user' or correct the template"
-            )
+            remedy = "set searcher.tool_role to 'user' or correct the template"
+            raise ModelError(f"the chat template does not print a {self.tool_role!r} message unchanged: {remedy}")
         if after.rstrip().endswith(THINK):
-            raise ModelError(
-                "the chat template begins every turn with <think>: set policy.chat_template_kwargs to {enable_thinking: false}, "
-                "or choose an instruct model"
-            )
+            remedy = "set policy.chat_template_kwargs to {enable_thinking: false}, or choose an instruct model"
+            raise ModelError(f"the chat template begins every turn with <think>: {remedy}")
+        before = re.sub(rf"^\s+(?={re.escape(self.tokenizer.eos_token)})", "", before)  # Llama 2 writes a space before the end of a turn
         added = {token.content: i for i, token in self.tokenizer.added_tokens_decoder.items()}
         closing = max((token for token in added if before.startswith(token)), key=len, default="")
         return added.get(closing, self.tokenizer.eos_token_id), (before.removeprefix(closing), after)

@@ -85,6 +85,28 @@ def test_an_episode_in_a_prompt_has_the_ids_of_one_that_was_played(tokenizer):
     assert renderer.encode_prompt(shown) == played
 
 
+def test_messages_stand_in_the_order_of_the_template(real_tokenizers):
+    """Mistral's puts the system message before the last user message, behind all worked examples."""
+    mistral = (
+        "{% for m in messages if m.role != 'system' %}{% if m.role == 'assistant' %}{{ m.content + eos_token }}{% else %}"
+        "{{ '[INST]' + (messages[0].content + '\n\n' if loop.last else '') + m.content + '[/INST]' }}{% endif %}{% endfor %}"
+    )
+    renderer = ChatRenderer(copy_of(real_tokenizers["smollm2"], chat_template=mistral), "user")
+    roles = [("system", "You search."), ("user", "When?"), ("assistant", "<answer>1823</answer>"), ("user", "Who?")]
+    messages = [{"role": role, "content": content} for role, content in roles]
+    assert renderer.tokenizer.decode(renderer.encode_prompt(messages)) == renderer.render(messages)
+
+
+def test_a_turn_ends_once_where_the_template_writes_a_space_before_its_end(real_tokenizers):
+    llama = (
+        "{% for m in messages %}{% if m.role == 'assistant' %}{{ ' ' + m.content + ' ' + eos_token }}{% else %}"
+        "{{ '[INST] ' + m.content + ' [/INST]' }}{% endif %}{% endfor %}"
+    )
+    renderer = ChatRenderer(copy_of(real_tokenizers["smollm2"], chat_template=llama), "user")
+    assert renderer.end_id == renderer.tokenizer.eos_token_id
+    assert renderer.tokenizer.decode(renderer.encode_result("Mira")) == "[INST] Mira [/INST]"
+
+
 def test_pages_read_as_before_where_they_hold_no_markup(tokenizer):
     text = "## Life\n\nMira Talvoren (born 1823) wrote: a < b, x[1], [edit], naïve Ω 🙂\n- one\n- two"
     assert list(ChatRenderer(tokenizer).untrusted_ids(text)) == tokenizer(text, add_special_tokens=False)["input_ids"]
