@@ -27,6 +27,7 @@ from slmsearch.models.flex import to_device
 from slmsearch.models.load import has_bf16
 from slmsearch.processes.processor import trim_heap
 from slmsearch.training.card import watching_card
+from slmsearch.training.check_head import check_head
 from slmsearch.training.encoding import IGNORED, Encoded
 from slmsearch.training.fused_lora import fused_lora, lower_frozen
 from slmsearch.training.held_out import HeldOutScores, Score
@@ -343,7 +344,7 @@ def train_sft(
         Seconds that killed processes trained before.
 
     Raises:
-        ModelError: an episode is longer than the model's context.
+        ModelError: an episode is longer than the model's context, or the model scales its logits in a way that is not known here.
     """
     model, config = lesson.model, lesson.settings
     set_seed(config.seed)
@@ -366,6 +367,7 @@ def train_sft(
     checkpoints = SftCheckpoints(trainer, key) if key else None
     found = checkpoints.found if checkpoints else None
     use_attention(model)
+    check_head(causal_of(model), trainer.accelerator)
     with fused_lora(model), watching_card(use_cpu) as card, PhaseTimer(card=card).on(SFT):
         trainer.train(resume_from_checkpoint=str(found) if found else None)
         if card is not None:

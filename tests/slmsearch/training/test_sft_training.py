@@ -8,7 +8,7 @@ from typing import ClassVar
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
-from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
 
 from slmsearch.config import LoraSection, PlannerConfig, PolicyConfig, RunConfig, SearcherConfig, SftConfig
 from slmsearch.environments.planner.plan_prompt import make_plan_prompt
@@ -24,6 +24,7 @@ from slmsearch.models.load import load_model
 from slmsearch.sampling.torch_sampler import TorchSampler
 from slmsearch.training import losses, sft, streams, teach
 from slmsearch.training.bootstrap import build_tokenizer
+from slmsearch.training.check_head import CHECKED_IDS
 from slmsearch.training.encoding import IGNORED, encode_demonstration
 from slmsearch.training.fused_lora import fused_lora, lower_frozen, unchanged_adapters
 from slmsearch.training.grpo_settings import make_adapter_config
@@ -182,6 +183,8 @@ def test_logits_are_computed_for_written_tokens_only(make_llama, tokenizer, epis
     model, rows = make_llama(), []
     model.lm_head.register_forward_hook(lambda head, args, logits: rows.append(args[0].shape[0]))
     train(model, tokenizer, episodes, tmp_path, monkeypatch)
+    assert rows[:2] == [1, CHECKED_IDS - 1], "the scale of the logits is checked once"
+    del rows[:2]
     checked = 2 * rows[0]  # the first micro-batch is computed row by row, and over its trees, before the update
     assert sum(rows) - checked == sum(label != IGNORED for episode in episodes for label in episode.labels)
 
@@ -362,6 +365,35 @@ def test_a_demonstration_longer_than_the_context_is_refused_before_the_first_upd
     assert not updates
     model.config.max_position_embeddings += 1
     assert len(list(streams.within_context(model, episodes))) == len(episodes)
+
+
+@pytest.mark.parametrize("exact", [True, False], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    ("kind", "changes", "known"),
+    [
+        ("hyperclovax", {"logits_scaling": 0.25}, False),
+        ("hyperclovax", {"logits_scaling": 1.0}, True),
+        ("granite", {"logits_scaling": 4.0}, True),
+        ("cohere", {"logit_scale": 0.25}, True),
+        ("gemma2", {"head_dim": 16}, True),
+    ],
+)
+def test_a_model_whose_scale_of_logits_is_not_known_is_not_taught(tokenizer, episodes, tmp_path, monkeypatch, kind, changes, known, exact):
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 48, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
+    ids = {
+        "vocab_size": len(tokenizer),
+        "pad_token_id": tokenizer.pad_token_id,
+        "eos_token_id": tokenizer.eos_token_id,
+        "bos_token_id": None,
+    }
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, max_position_embeddings=1024, **ids, **sizes, **changes))
+    model.get_output_embeddings().weight.data.mul_(20)
+    if known:
+        assert train(model, tokenizer, episodes, tmp_path, monkeypatch, exact) > 0
+        return
+    with pytest.raises(ModelError, match=rf"models of type {kind} scale their logits: choose another policy\.model"):
+        train(model, tokenizer, episodes, tmp_path, monkeypatch, exact)
 
 
 def test_trying_updates_ends_once_they_have_told_enough(monkeypatch):
