@@ -68,13 +68,9 @@ class RunConfig(ConfigSection):
         if self.train.method == "full" and (self.policy.load_in_4bit or self.policy.adapter):
             raise ValueError("train.method full trains plain weights: unset policy.load_in_4bit and policy.adapter, or set it to lora")
         if self.train.method == "full" and self.policy.dtype != "float32":
-            raise ValueError(
-                f"train.method full would train {self.policy.dtype} weights, which lose most of every small step in rounding: "
-                "set policy.dtype to float32, or train.method to lora"
-            )
+            cause = f"train.method full would train {self.policy.dtype} weights, which lose most of every small step in rounding"
+            raise ValueError(f"{cause}: set policy.dtype to float32, or train.method to lora")
         if self.policy.load_in_4bit and self.train.vllm.mode != "off":
-            raise ValueError(
-                "vLLM cannot sample with policy.load_in_4bit: since 0.28 it does not read bitsandbytes weights; "
-                "unset policy.load_in_4bit, or set train.vllm.mode to off"
-            )
+            cause = "vLLM cannot sample with policy.load_in_4bit: since 0.28 it does not read bitsandbytes weights"
+            raise ValueError(f"{cause}; unset policy.load_in_4bit, or set train.vllm.mode to off")
         return self

@@ -119,10 +119,8 @@ class TrainConfig(ConfigSection):
     @model_validator(mode="after")
     def _one_process_carries_weights(self) -> Self:
         if self.vllm.mode == "server" and self.method == "full" and self.num_processes > 1:
-            raise ValueError(
-                "one process would sample while another carries the weights over: with train.vllm.mode server and several processes "
-                "set train.method to lora, or train.vllm.mode to colocate"
-            )
+            remedy = "with train.vllm.mode server and several processes set train.method to lora, or train.vllm.mode to colocate"
+            raise ValueError(f"one process would sample while another carries the weights over: {remedy}")
         return self
 
     @model_validator(mode="after")

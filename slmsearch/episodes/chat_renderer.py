@@ -7,6 +7,7 @@ this in its constructor.
 
 import json
 import re
+import sys
 from collections.abc import Iterable, Sequence
 from functools import cached_property, lru_cache
 from itertools import chain, pairwise
@@ -263,10 +264,15 @@ def require_context(model: Any, tokens: int, what: str, remedy: str) -> None:
     Raises:
         ContextError: the context is shorter; `remedy` names a remedy beside another model.
     """
+    if tokens > (length := context_of(model)):
+        raise ContextError(f"{what} has {tokens} tokens, and the model's context ends at {length}: {remedy}, or take another policy.model")
+
+
+def context_of(model: Any) -> int:
+    """Return the tokens of a loaded model's context, or this length; the largest number for a model that names none."""
     config = getattr(model, "config", None)
     length = model if config is None else getattr(config.get_text_config(), "max_position_embeddings", None)
-    if isinstance(length, int) and tokens > length:
-        raise ContextError(f"{what} has {tokens} tokens, and the model's context ends at {length}: {remedy}, or take another policy.model")
+    return length if isinstance(length, int) else sys.maxsize
 
 
 @lru_cache(maxsize=8)

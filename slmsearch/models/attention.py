@@ -6,6 +6,7 @@ improve go to transformers' own.
 Shapes: B lines, N tokens, H query heads, K key heads, D head size.
 """
 
+import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any, NamedTuple, Protocol
@@ -59,6 +60,13 @@ def use_attention(model: Any) -> None:
         model.set_attn_implementation(ATTENTION)
 
 
+def exact_length(model: Any) -> int:
+    """Return the columns up to which the sampler's mask, which knows no windows, is exact; `attend` adds the sliding ones."""
+    sliding = () if getattr(model.config, "_attn_implementation", None) == ATTENTION else ("sliding_window",)
+    windows = [getattr(model.config.get_text_config(), name, None) for name in ("attention_chunk_size", "window_size", *sliding)]
+    return min((window for window in windows if isinstance(window, int) and window > 0), default=sys.maxsize)
+
+
 def attend(
     module: torch.nn.Module,
     query: Tensor,
@@ -100,6 +108,10 @@ def attend(
                 raise NotImplementedError(f"attention over a tree knows no {asked[0]}")
             attended = _attend_tree(query[0], key[0], value[0], ancestry, scale, recomputed)[None]
         elif asked or kwargs.get("dropout") or (query.device.type != "cpu" and not _is_decoding(query, key, attention_mask)):
+            window = kwargs.get("sliding_window")
+            if window and attention_mask is not None:  # the sampler's mask knows no window: a token sees all columns up to its own
+                columns = torch.arange(attention_mask.shape[-1], device=query.device)
+                attention_mask = attention_mask & (attention_mask.sum(-1, keepdim=True) - columns <= window)
             return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **kwargs)
         else:
             causal = attention_mask is None and query.shape[2] > 1

@@ -150,13 +150,8 @@ class Decoder:
             return None
         kind = self.cache.device.type
         casts = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
-        addresses = (
-            casts,
-            self._size,
-            self.cache.moves,
-            self._ends.data_ptr(),
-            *(weight.data_ptr() for weight in self._model.parameters()),
-        )
+        weights = [weight.data_ptr() for weight in self._model.parameters()]
+        addresses = (casts, self._size, self.cache.moves, self._ends.data_ptr(), *weights)
         if addresses != self._addresses:
             self._graphs.clear()
             self._addresses = addresses

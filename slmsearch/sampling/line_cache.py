@@ -124,8 +124,7 @@ class LineCache(Cache):
             key_states: (S, K, N, D).
             value_states: (S, K, N, D).
             layer_idx: number of the layer, from 0.
-            args: of `Cache.update`, ignored.
-            kwargs: of `Cache.update`, ignored.
+            args, kwargs: of `Cache.update`, ignored.
 
         Returns:
             Keys and values of the lines of this pass, (S, K, width, D) each.

@@ -19,8 +19,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from slmsearch.episodes.chat_renderer import ChatRenderer, require_context
+from slmsearch.episodes.chat_renderer import ChatRenderer, context_of, require_context
 from slmsearch.episodes.sampler import Message, SampledTurn, Sampling
+from slmsearch.errors import ModelError
+from slmsearch.foreign import cause_of
+from slmsearch.models.attention import exact_length
 from slmsearch.processes.processor import trim_heap
 from slmsearch.sampling.decoder import Decoder, Going, choose, decodes_together, run, skip_draws
 from slmsearch.sampling.engine_sampler import Completion, IdSampler
@@ -119,7 +122,13 @@ class TorchSampler(IdSampler):
             row: _Row(list(prompt), line_of[prompt], np.random.default_rng([sampling.seed, sampling.first_row + row]))
             for row, prompt in enumerate(ids)
         }
-        self._feed({line: prompt for prompt, line in line_of.items()})
+        try:
+            self._feed({line: prompt for prompt, line in line_of.items()})
+            if not self._cache.nbytes:  # RWKV ignores it
+                raise LookupError("no layer uses the cache")
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            kind = f"{self.model.config.model_type}, whose layers keep more than keys and values or read another mask ({cause_of(error)})"
+            raise ModelError(f"the torch sampler cannot play models of type {kind}: take another policy.model") from error
         self._opened = self._logits
         self._completing = self.renderer.completing_ids(sampling.stop)
         self._ending = np.array(sorted(self._completing | self.renderer.end_ids))
@@ -129,9 +138,15 @@ class TorchSampler(IdSampler):
 
     @torch.inference_mode()
     def sample(self, rows: Sequence[int], results: Sequence[str | None], room: Sequence[int]) -> list[SampledTurn]:
-        """See `Sampler.sample`."""
+        """See `Sampler.sample`; episodes end where they fill the model's context."""
+        held = [len(self._rows[row].ids) for row in rows]
+        room = [min(left, context_of(self.model) - ids) for left, ids in zip(room, held, strict=True)]
+        longest = max(map(sum, zip(held, room, strict=True)), default=0)
+        if longest > (exact := exact_length(self.model)):
+            cause = f"an episode may have {longest} tokens, and the sampler does not apply this model's attention window of {exact}"
+            raise ModelError(f"{cause}: lower the setting max_episode_tokens, or take another policy.model")
         if self._decoder is not None:  # up to the episodes' limit: graphs are lost when buffers move
-            self._cache.reserve(0, max((len(self._rows[row].ids) + left for row, left in zip(rows, room, strict=True)), default=0))
+            self._cache.reserve(0, longest)
         return super().sample(rows, results, room)
 
     def _learn(self, ids: Sequence[int], before: Sequence[int] = ()) -> None:

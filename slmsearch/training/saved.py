@@ -78,11 +78,12 @@ def _count(model: Any, tokens: int, how: Pass) -> int:
     with FakeTensorMode(allow_non_fake_inputs=True):
         weights = _put_on_cpu(model)
         backbone = (model.get_base_model() if how.lora is not None else model).base_model
+        windowed = getattr(backbone.config.get_text_config(), "sliding_window", None)  # updates of such models go row by row
         inputs = {
             "input_ids": torch.zeros(1, tokens, dtype=torch.long),
             "position_ids": torch.arange(tokens)[None],
             "attention_mask": torch.ones(1, 1, 1, 1, dtype=torch.bool),
-            "ancestry": SimpleNamespace(calls=[Call(0, tokens, (), None)]),
+            "ancestry": None if windowed else SimpleNamespace(calls=[Call(0, tokens, (), None)]),
         }
         with (
             fused_lora(model) if how.fused else nullcontext(),

@@ -57,12 +57,7 @@ _Waiting: TypeAlias = tuple[_Row, SampledTurn, ParsedTurn]
 
 
 def play_episodes(
-    questions: Sequence[Question],
-    sampler: Sampler,
-    toolbox: Toolbox,
-    config: SearcherConfig,
-    sampling: Sampling,
-    watch: Watch = Watch(),
+    questions: Sequence[Question], sampler: Sampler, toolbox: Toolbox, config: SearcherConfig, sampling: Sampling, watch: Watch = Watch()
 ) -> list[Episode]:
     """Play each question once, all of them together; repeat a question to play a group.
 

@@ -157,6 +157,14 @@ def test_a_single_layer_counts_as_much_as_one_of_several(tmp_path):
     assert one.saved == three.saved > 0
 
 
+def test_a_model_with_a_window_is_counted_as_it_learns_row_by_row(tmp_path):
+    small = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 4, "num_key_value_heads": 4}
+    for window in (None, 16):
+        AutoConfig.for_model("mistral", **small, num_hidden_layers=2, sliding_window=window).save_pretrained(tmp_path / str(window))
+    plain, windowed = (measure_shape(of_model(str(tmp_path / window))) for window in ("None", "16"))
+    assert windowed.saved == pytest.approx(plain.saved, rel=0.1)
+
+
 @pytest.mark.parametrize("method", ["lora", "full"])
 def test_what_autograd_keeps_is_counted_as_it_is_kept(method, model_dir):
     """Against the same count of a real forward pass, of more tokens than the one that is counted without weights."""
