@@ -1,7 +1,6 @@
 """Settings of a run, each defined once, with its unit and the meaning of None and 0.
 
-Sections are frozen; `RunConfig` holds them all and is the parameter of flows. `flows/runtime/settings.py` reads files and the environment;
-this package reads neither.
+Sections are frozen; `RunConfig` holds them all and is the parameter of flows. `flows/runtime/settings.py` reads files and variables.
 """
 
 from typing import Self

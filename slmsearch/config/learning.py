@@ -60,8 +60,7 @@ class TrainConfig(ConfigSection):
     method: Literal["lora", "full"] = "lora"
     """Trained weights: `lora` trains an adapter on frozen weights (QLoRA with `policy.load_in_4bit`), `full` trains all weights."""
     algorithm: Literal["grpo", "rloo", "reinforce"] = "grpo"
-    """Baseline that is subtracted from a reward: the group's mean (`grpo`), the mean of the group's other episodes (`rloo`), or a constant
-    (`reinforce`)."""
+    """Baseline subtracted from a reward: the group's mean (`grpo`), that of the other episodes (`rloo`), a constant (`reinforce`)."""
     baseline: ClassVar[float] = 0.5
     """Constant that `reinforce` subtracts from every reward: halfway between a right answer and a wrong one."""
     preflight: Literal["require", "record"] = "require"

@@ -33,8 +33,7 @@ class SearcherConfig(ConfigSection):
     is the second part. 1500 are some 400 tokens of English. Less makes more and shorter results, which a small model learns faster."""
     reads: Literal["tools", "shown", "nothing"] = "tools"
     """Source of the model's knowledge. `tools`: it searches. `shown`: its prompt holds the sections that a search for the question finds,
-    and it answers at once (a reader). `nothing`: it answers at once from memory (closed book). A message without tags is an answer if
-    no tool can be called."""
+    and it answers at once (a reader). `nothing`: it answers at once from memory. Without tools a message without tags is an answer."""
     shows: Literal["titles", "sections", "text"] = "titles"
     """Form of the pages that a search shows. `titles`: `page_id: title`. `sections`: also the best section, `page_id: title (section_id)`;
     this saves a turn for a model that uses it. `text`: the best sections themselves, as many as fit into `max_section_chars` together, and
@@ -146,8 +145,7 @@ class RewardConfig(ConfigSection):
     """Correctness of an answer: the judge's yes or no (`verdict`), or token F1 with the best alias (`f1`). A question whose right answer is
     a passage (more than ten words) is paid by token F1 in both."""
     call_cost: float = Field(default=0.02, ge=0)
-    """Cost of each tool call, as a fraction of a right answer. Wrong answers pay nothing: else the cheapest way to be wrong would be not to
-    search."""
+    """Cost of each tool call, as a fraction of a right answer. Wrong answers pay nothing: else not to search would be cheapest."""
     evidence_read: float = 0.0
     """Reward for the share of gold sections that were read."""
     malformed: float = -0.1
@@ -185,8 +183,7 @@ class JudgeConfig(ConfigSection):
     """Maximum delay before any retry, in seconds."""
     loaded: Literal["sampling", "after", "always"] = "sampling"
     """Time at which the judge's model is on the device. `sampling`: while episodes are sampled, so that finished ones are judged meanwhile.
-    `after`: once all have ended; sampler and judge are never loaded together. `always`: also during updates (Ollama; if the judge has
-    memory of its own)."""
+    `after`: once all have ended; sampler and judge are never loaded together. `always`: also during updates (if its memory is its own)."""
     require_qualified: bool = True
     """Refuse to train with a judge that has not passed `slmsearch judge qualify` with this model and prompt."""
 
@@ -195,8 +192,7 @@ class WorkerConfig(ConfigSection):
     """Frozen worker that carries out plans; always greedy."""
 
     kind: Literal["arithmetic", "base", "openai", "ollama"] = "arithmetic"
-    """Kind of worker. `arithmetic`: reads and computes, without a model. `base`: the policy's model without the adapter. `openai`,
-    `ollama`: a server."""
+    """Kind of worker. `arithmetic`: reads and computes, without a model. `base`: the policy's model without adapter. Others: a server."""
     max_operations: ClassVar[int] = 2
     """Maximum number of operations per question for `arithmetic`: fewer than most generated problems need, so that planning matters."""
     model: str = "qwen2.5:7b"

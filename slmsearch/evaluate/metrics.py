@@ -1,7 +1,6 @@
 """Metrics of evaluated rows: values for comparisons question by question, and summaries.
 
-`docs/metrics.md` lists every name. A further environment adds the names that its rows measure. Statistics (intervals, tests) are in
-`evaluate/statistics.py`.
+`docs/metrics.md` lists every name. A further environment adds the names of its rows. Intervals and tests are in `evaluate/statistics.py`.
 """
 
 import random

@@ -1,7 +1,6 @@
 """The attention of every model that plays or learns here, in the form of transformers' `AttentionInterface`.
 
-transformers' own repeats the key heads for every query head where there is a mask, and knows no trees. Calls that this attention does not
-improve go to transformers' own.
+transformers' own repeats the key heads for every query head where there is a mask, and knows no trees. Other calls go to it.
 
 Shapes: B lines, N tokens, H query heads, K key heads, D head size.
 """

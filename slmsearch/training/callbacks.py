@@ -92,7 +92,7 @@ class BestWeights:
         scores = self._score()
         if (failed := scores.count(None)) > MAX_FAILED_FRAC * len(scores):
             raise TrainingError(
-                f"{failed} of {len(scores)} held-out questions could not be scored; mend the service that failed, and run it again"
+                f"{failed} of {len(scores)} held-out questions could not be scored; fix the service that failed, and run it again"
             )
         fall = find_fall(self.state.scorings, scores, sure)
         if fall is None:

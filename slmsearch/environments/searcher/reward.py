@@ -1,7 +1,6 @@
 """The reward of a played episode: a sum of named, weighted parts.
 
-Pure: the same episode, question, verdict, weights and draw give the same reward. Metrics that are only recorded and never trained on
-are in `evaluate/metrics.py`.
+Pure: the same episode, question, verdict, weights and draw give the same reward. Metrics that are only recorded: `evaluate/metrics.py`.
 
 A right answer that is a passage is paid by token F1: part of it is partly right, and too much of it costs precision.
 

@@ -25,6 +25,7 @@ from slmsearch.training.budget import Speed
 from slmsearch.training.encoding import Encoded
 from slmsearch.training.job import start_key
 from slmsearch.training.teach import train_start
+from slmsearch.training.update_times import UpdateTimes
 from tests.slmsearch.environments.searcher.test_gold_demonstrations import LIBRARY, PAGES, ask
 
 
@@ -254,3 +255,15 @@ def test_a_question_passes_at_k_if_any_of_its_samples_is_right(corpus, model_dir
     score = held_out.make_score(config, SimpleNamespace(tokenizer=None, tool_role="tool"))
     assert score(None) == {held_out.CORRECT: 0.5, held_out.PASS_AT_K: 1.0}, "a guess of three is right, and one of each three samples"
     assert held_out.make_score(config.changed({"evaluate.samples": 1}), None) is None
+
+
+def test_trying_updates_ends_once_they_have_told_enough(monkeypatch):
+    clock = iter([0.0, 20.0, 20.0, 36.0, 36.0, 51.0])
+    monkeypatch.setattr(teach.time, "perf_counter", lambda: next(clock))
+    times, stopped = UpdateTimes(), []
+    for _ in range(3):
+        control = SimpleNamespace(should_training_stop=False)
+        times.on_step_begin()
+        times.on_step_end(None, None, control)
+        stopped.append(control.should_training_stop)
+    assert (stopped, times.total, times.usual) == ([False, True, True], 51.0, 16.0)

@@ -32,7 +32,6 @@ from slmsearch.training.sft import WIDE_STEP, EpisodeBatches, Lesson, train_sft
 from slmsearch.training.streams import demonstrated, repeated
 from slmsearch.training.teach import load_student
 from slmsearch.training.tree import TreeCheck, tree_inputs
-from slmsearch.training.update_times import UpdateTimes
 
 CHATML = (
     "{% for message in messages %}<|question|>{{ message['role'] }}\n{{ message['content'] }}<|end|>\n{% endfor %}"
@@ -381,28 +380,12 @@ def test_a_demonstration_longer_than_the_context_is_refused_before_the_first_upd
 def test_a_model_whose_scale_of_logits_is_not_known_is_not_taught(tokenizer, episodes, tmp_path, monkeypatch, kind, changes, known, exact):
     torch.manual_seed(0)
     sizes = {"hidden_size": 48, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
-    ids = {
-        "vocab_size": len(tokenizer),
-        "pad_token_id": tokenizer.pad_token_id,
-        "eos_token_id": tokenizer.eos_token_id,
-        "bos_token_id": None,
-    }
-    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, max_position_embeddings=1024, **ids, **sizes, **changes))
+    sizes |= {"vocab_size": len(tokenizer), "max_position_embeddings": 1024, "bos_token_id": None}
+    ids = {name: getattr(tokenizer, name) for name in ("pad_token_id", "eos_token_id")}
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **ids, **sizes, **changes))
     model.get_output_embeddings().weight.data.mul_(20)
     if known:
         assert train(model, tokenizer, episodes, tmp_path, monkeypatch, exact) > 0
         return
     with pytest.raises(ModelError, match=rf"models of type {kind} scale their logits: choose another policy\.model"):
         train(model, tokenizer, episodes, tmp_path, monkeypatch, exact)
-
-
-def test_trying_updates_ends_once_they_have_told_enough(monkeypatch):
-    clock = iter([0.0, 20.0, 20.0, 36.0, 36.0, 51.0])
-    monkeypatch.setattr(teach.time, "perf_counter", lambda: next(clock))
-    times, stopped = UpdateTimes(), []
-    for _ in range(3):
-        control = SimpleNamespace(should_training_stop=False)
-        times.on_step_begin()
-        times.on_step_end(None, None, control)
-        stopped.append(control.should_training_stop)
-    assert (stopped, times.total, times.usual) == ([False, True, True], 51.0, 16.0)
