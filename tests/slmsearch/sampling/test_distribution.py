@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from transformers import PreTrainedConfig
 
 from slmsearch.environments.searcher.parsing import PROGRAM_STOP, TOOL_STOPS
 from slmsearch.episodes.chat_renderer import ChatRenderer
@@ -19,7 +20,7 @@ ASKED = [{"role": "user", "content": "Who?"}]
 class Constant:
     """A model with the same logits everywhere, whatever stands before."""
 
-    device = torch.device("cpu")
+    device, config = torch.device("cpu"), PreTrainedConfig()
 
     def __init__(self, size: int, logits: dict[int, float]) -> None:
         self.row = torch.full((size,), -40.0)
@@ -29,7 +30,8 @@ class Constant:
     def parameters(self):
         return []
 
-    def __call__(self, input_ids, logits_to_keep, **_):
+    def __call__(self, input_ids, logits_to_keep, cache, **_):
+        cache.update(*torch.zeros(2, *input_ids.shape, 1)[:, :, None], 0)
         return SimpleNamespace(logits=self.row.expand(len(input_ids), len(logits_to_keep), -1).clone())
 
 

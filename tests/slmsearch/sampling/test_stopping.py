@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from transformers import PreTrainedConfig
 
 from slmsearch.config import RunConfig, SearcherConfig
 from slmsearch.corpus.questions import Question
@@ -29,6 +30,8 @@ QUESTION = Question("q1", "When was Mira Talvoren born?", "1823")
 class Script:
     """A model whose likeliest next token is that of a script: ids of one turn after the other, then the end-of-turn token."""
 
+    config = PreTrainedConfig()
+
     def __init__(self, tokenizer, turns):
         self.device, self.size = torch.device("cpu"), len(tokenizer)
         self.renderer = ChatRenderer(tokenizer)
@@ -39,8 +42,9 @@ class Script:
     def parameters(self):
         return []
 
-    def __call__(self, input_ids, position_ids, logits_to_keep, **_):
+    def __call__(self, input_ids, position_ids, logits_to_keep, cache, **_):
         """Write what the script has at each position; guesses that are not the script's are forgotten by whoever made them."""
+        cache.update(*torch.zeros(2, *input_ids.shape, 1)[:, :, None], 0)
         ids, positions = input_ids[0].tolist(), position_ids[0].tolist()
         if len(ids) > 1 and len(logits_to_keep) == 1:  # a context: the next turn begins
             self.turn, self.begun = self.turn + 1, positions[-1]
