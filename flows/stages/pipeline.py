@@ -146,6 +146,7 @@ def open_pipeline(name: str, config: RunConfig, trains: bool = False) -> Iterato
         try:
             yield pipeline
         except Exception:
+            pipeline.began = time.monotonic()  # an error is no kill: the next attempt has the whole time
             raise
         except BaseException as error:
             get_run_logger().warning("%s", describe_stop(error))

@@ -259,7 +259,7 @@ def _read_time_range(text: str) -> Iterator[Reading]:
 
 def _read_date(text: str, operator: str) -> Iterator[Reading]:
     """Read a date with at least two known parts; a missing part stays missing."""
-    if (match := _ISO.fullmatch(text)) and (match[3] or match[2] <= match[1][2:]):  # 2003-04 is two years
+    if (match := _ISO.fullmatch(text)) and (match[3] or ("." not in text and match[2] <= match[1][2:])):  # 2003-04 is two years
         candidates = [(int(match[1]), int(match[2]), int(match[3] or 0))]
     elif match := _NUMERIC_DATE.fullmatch(text):
         first, second, year = map(int, match.groups())

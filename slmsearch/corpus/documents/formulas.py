@@ -7,13 +7,13 @@ UP, DOWN = "\x01", "\x02"
 """Marks around a superscript until its paragraph is whole; they occur in no text of an office document."""
 SIGNS = {"f": "/", "sSup": "^", "sSubSup": "^", "rad": "√", "mfrac": "/", "msup": "^", "msubsup": "^", "msqrt": "√", "mroot": "√"}
 """Sign before the last part of a fraction, power or root, by its name in Office's and in HTML's formulas."""
-_EXPONENT = re.compile(r"[-\u2212]?(?:\d+|[a-z])")
+_EXPONENT = re.compile(r"[-\u2212]?(?:\d+|[b-df-np-z])")
 _TAG = re.compile(r"<sup>([^<>]*)</sup>", re.IGNORECASE)
 _SIMPLE = re.compile(r"[-\u2212]?[\w.,]*|\([^()]*\)")
 
 
 def raise_text(text: str) -> str:
-    """Return a superscript as an exponent; the end of an ordinal number (1st), a word and a mark of a note stay as they are."""
+    """Return a superscript as an exponent; the end of an ordinal number (1st, XXe, no), a word and a mark of a note stay as they are."""
     return f"^{text}" if _EXPONENT.fullmatch(text) else text
 
 

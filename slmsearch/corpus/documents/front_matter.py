@@ -20,12 +20,14 @@ _TOML = re.compile(r"\A\+\+\+[ \t]*\n(.*?)(?:^|\n)\+\+\+[ \t]*(?:\n|\Z)", re.DOT
 _JSON = re.compile(r"\A\{\n.*?\n\}[ \t]*\n(?=\s*\S)", re.DOTALL)
 _TITLE_LINES = re.compile(r"\A% ?(\S.*)\n(?:%(.*)\n)?(?:%(.*)\n)?(?=\s*\n)")
 _FIELD = re.compile(r"^([A-Za-z][\w-]*):(?:[ \t]+(.*))?$")
-_KEY = re.compile(r"^([\w-]+)[ \t]*[:=][ \t]*(.*)$", re.MULTILINE)
+_KEY = re.compile(r"""^["']?([\w-][\w .:-]*?)["']?[ \t]*(?::(?=[ \t]|$)|=)[ \t]*(.*)$""", re.MULTILINE)
 _SITE = re.compile(
-    r"(?:layout|permalink|slug|weight|draft|template|toc\w*|math|katex|mermaid|comments|featured|hidden|pin|image|cover|icon|css\w*|menu|"
-    r"orphan|(?:sidebar|hide|nav|pagination|has|redirect)[_-].*): \S+|published: (?:true|false)"
+    r"(?:permalink|slug|draft|toc\w*|mathjax|katex|mermaid|hide|search_\w+|outline|classes|css\w*|prev|next|no_list|redirect_from|"
+    r"(?:link|short)_?title|\w+_separator|(?:sidebar|hide|nav|pagination|has|redirect)[_-].*): .*|"
+    r"(?:layout|template|math|comments|hidden|pin|icon|menu|orphan): \S+|weight: \d+|(?:image|cover|featured): \S*[/.:]\S*"
 )
-"""Fields for the generator of a site: a known name with one word."""
+"""Fields for the generator of a site: known names, some with one word, a number or a path only."""
+_SHOWN_CHARS = 200
 NAMES = {
     "categories": "tags",
     "keywords": "tags",
@@ -92,20 +94,22 @@ def _load_yaml(text: str) -> Any:
 
 
 def _read_lines(text: str) -> dict[str, str] | None:
-    """Return the fields of broken front matter, with list items and indented lines in their field; None if another line is in it."""
+    """Return the fields of broken front matter, with other lines in the field above; None if most are others, or no name is known."""
     fields: dict[str, str] = {}
-    name = ""
+    name, others = "", 0
     for line in filter(str.strip, text.split("\n")):
         if found := _KEY.match(line):
             name = found[1]
             fields[name] = found[2].strip()
         elif name and line.lstrip().startswith("- "):
             fields[name] += f"{', ' if fields[name] else ''}{line.strip()[2:]}"
-        elif name and line[0].isspace():
+        elif name and not line.startswith("#"):
             fields[name] += f" {line.strip()}"
-        elif not line.startswith("#"):
-            return None
-    return fields
+            others += not line[0].isspace()
+        else:
+            others += not line.startswith("#")
+    is_known = any(name.lower() in {*NAMES, *KEPT} for name in fields)
+    return fields if not others or (is_known and others <= len(fields)) else None
 
 
 def split_fields(text: str) -> FrontMatter:
@@ -139,8 +143,8 @@ def _made(fields: Iterable[tuple[Any, Any]], rest: str, is_site: bool = False) -
         name = str(key).lower()
         plain = _plain(value)
         line = str(_plain(f"{key}: {', '.join(map(str, plain)) if isinstance(plain, list) else plain}"))
-        if plain in (None, "", []) or (is_site and _SITE.fullmatch(line.lower())):
-            dropped += [("field", line if plain else str(_plain(str(key))))] if value else []
+        if plain in (None, "", []) or (is_site and (isinstance(plain, bool) or _SITE.fullmatch(line.lower()))):
+            dropped += [("field", line[:_SHOWN_CHARS] if plain else str(_plain(str(key))))] if value else []
             continue
         name = NAMES.get(name, name)
         if name == "tags" and isinstance(plain, str):

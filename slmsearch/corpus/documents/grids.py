@@ -283,13 +283,13 @@ def _may_be_headers(rows: Sequence[Sequence[Cell]]) -> bool:
 
 
 def _is_name(rows: Sequence[Sequence[Cell]], column: int) -> bool:
-    """Say whether a value names its column: most below it are of another kind, and the row is none of a label and its value."""
+    """Say whether a value names its column: most below it are values of another kind, and the row is none of a label and its value."""
     name = _NAME.fullmatch(rows[0][column].text)
     if name is None or (rows[0][0].text and len([cell for cell in rows[0] if cell.text]) < 3):
         return False
-    below = [row[column].text for row in rows[1:] if column < len(row) and row[column].text]
-    alike = [text for text in below if _NAME.fullmatch(text) or (name[1] and re.match(rf"{name[1]}[\W\d]", text))]
-    return 2 * len(alike) <= len(below)
+    below = [row[column] for row in rows[1:] if column < len(row) and row[column].text]
+    alike = [cell for cell in below if _NAME.fullmatch(cell.text) or (name[1] and re.match(rf"{name[1]}[\W\d]", cell.text))]
+    return 2 * sum(cell.is_value and cell not in alike for cell in below) > len(below)
 
 
 def _differs(rows: Sequence[Sequence[Cell]]) -> bool:

@@ -103,7 +103,7 @@ def _canonical(lines: list[str], whole: str, dropped: list[Dropped], is_site: bo
         elif _is_whole(lines[start:end], token.markup):
             made += lines[start:end]
         else:
-            made += ["", *fenced(token.content.strip("\n"), token.info if token.info.isalnum() else "").split("\n"), ""]
+            made += ["", *fenced(token.content.strip("\n"), token.info.strip().replace("`", "")).split("\n"), ""]
         at = end
     made += convert_lines(lines[at:], dropped, is_site)
     return made

@@ -132,6 +132,7 @@ def test_a_date_matches_in_every_form_and_not_the_day_after(day: object) -> None
         ("3 million", "2 and 3 million", False),
         ("2020-03", "March 2020", True),
         ("2003-04", "April 2003", False),  # two years
+        ("1299.10", "October 1299", False),  # a price
         ("首先打开阀门然后等待三分钟直到灯变绿再按按钮", "首先打开阀门然后等待三分钟直到指示灯变绿再按下按钮", True),  # a passage
         ("首先", "首先打开阀门然后等待三分钟直到指示灯变绿再按下按钮", False),
         ("中华人民共和国统计局", "中华人民共和国国家统计局", False),  # a name

@@ -75,6 +75,7 @@ def test_headings_are_those_of_commonmark(text: str, wanted: list[tuple[int, str
         ("    ```\n    make", "````\n```\nmake\n````"),
         ("```\nmake\n    ```\nmore\n```", "````\nmake\n    ```\nmore\n````"),
         ("!!! note\n    ```\n    make", "```\nmake\n```"),
+        ("- one\n\n  ~~~objective-c x=`1\n  make", "```objective-c x=1\nmake\n```"),
         ("1. one\n\n   ```\n   make\n   ```", "1. one\n\n   ```\n   make\n   ```"),
         ("````md\n```\n````", "````md\n```\n````"),
     ],
@@ -100,6 +101,13 @@ def test_no_other_line_begins_like_a_heading() -> None:
         ("text\n---\nx", "", {}, "text\n---\nx"),
         ("---\n---\nx", "", {}, "---\n---\nx"),
         ("% Mill wheels\n% Ann\n% 2024\n\nx", "Mill wheels", {"author": "Ann", "date": "2024"}, "x"),
+        (
+            "---\ntitle: Mill: a\ndate: 2024-03-05\nLast edited: monday\n---\nx",
+            "Mill: a",
+            {"date": "2024-03-05"},
+            "Last edited: monday\n\nx",
+        ),
+        ('---\ntitle: {{title}}\n"quoted": x\n---\nx', "{{title}}", {}, "quoted: x\n\nx"),
         ("---\ncategory: b\ntags: [a]\n---\nx", "", {"tags": ["a", "b"]}, "x"),
         ("---\ncreated: 2019-01-01\n---\nx", "", {"date": "2019-01-01"}, "x"),
         ("% Mill wheels\n\nx", "Mill wheels", {}, "x"),
@@ -130,6 +138,20 @@ def test_front_matter_is_metadata_and_no_text(text: str, title: str, metadata: d
 def test_fields_that_are_no_metadata_are_lines_of_the_text(text: str, metadata: dict[str, object], rest: str) -> None:
     found = split_front_matter(text)
     assert (found.metadata, found.rest, found.dropped) == (metadata, rest, ())
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        "hide:\n- navigation\n- toc\nsearch_boost: 2\nrender_macros: true",
+        "classes: wide\nauthor_profile: true\nredirect_from: [/a/, /b/]\nexcerpt_separator: <!-- more -->",
+        "outline: deep\nlastUpdated: true\nprev: false\nsidebar_label: Getting Started\nweight: 7\nimage: /a/b.png\nlinkTitle: Hello",
+    ],
+)
+def test_of_common_generators_no_field_is_text(fields: str) -> None:
+    found = split_front_matter(f"---\n{fields}\n---\nx")
+    assert found.rest == "x" and len(found.dropped) >= 3
+    assert split_front_matter("---\nweight: 12kg\ncover: steel\n---\nx").rest == "weight: 12kg\ncover: steel\n\nx"
 
 
 def test_fields_for_the_generator_of_a_site_are_dropped_and_named() -> None:
@@ -174,7 +196,8 @@ def test_fields_of_a_head_are_metadata() -> None:
         ("```{note} Mind\n:class: x\nIt turns.\n```", "Note:\n\nMind\nIt turns."),
         ("```{code-block} sh\n:linenos:\nmake\n```", "```sh\nmake\n```"),
         ("(label)=\n## Wheel\n\nSee {ref}`the roof <roof>` and {doc}`yard`.", "## Wheel\n\nSee the roof and yard."),
-        ("10<sup>6</sup> of the 1<sup>st</sup>\n\n## m<sup>2</sup>\n\n<div>10<sup>-6</sup></div>", "10^6 of the 1st\n\n## m^2\n\n10^-6"),
+        ("10<sup>6</sup>, the 1<sup>st</sup>, XX<sup>e</sup>\n\n## m<sup>2</sup>\n\n<div>10<sup>-6</sup></div>",
+            "10^6, the 1st, XXe\n\n## m^2\n\n10^-6"),
         ("text<br>more <kbd>Ctrl</kbd>+<b>C</b> `<b>`", "text more Ctrl+C `<b>`"),
         ("[wheel]: https://a.b \"t\"\n\nA [Wheel][], [oak][wheel], [none][].", "A [Wheel](https://a.b), [oak](https://a.b), [none][]."),
         ('A {{% mill-term "oak wheel" %}} or {{< glossary term >}}. {{< new-in 1.12.0 />}} [x]({{< ref "yard" >}})',

@@ -318,6 +318,8 @@ def test_formulas_show_what_they_gave_and_those_that_nobody_computed_are_said() 
         ([["wheel", "EUR 12", "oak"], ["roof", "EUR 150.50", "slate"], ["sail", "EUR 8", "linen"]], 0),
         ([["Anna", "2024-03-01", "Halden"], ["Vega", "2024-03-02", "Halden"]], 0),
         ([["Quarter", "Q1"], ["Ships", "41"]], 0),
+        ([["London", "T20", "won"], ["Paris", "ODI", "lost"], ["Rome", "ODI", "lost"]], 0),
+        ([["Alice", "Berlin", "31.12.2024"], ["Bob", "Paris", ""], ["Cid", "Rome", ""]], 0),
     ],
 )  # fmt: skip
 def test_rows_of_headers_are_told_from_data(rows: list[list[str]], headers: int) -> None:
