@@ -73,7 +73,7 @@ def server() -> Iterator[Webhook]:
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module.time, "sleep", lambda _: None)
+    monkeypatch.setattr(module, "PAUSES_S", (0.0, 0.0, 0.0))
 
 
 @pytest.fixture
@@ -221,7 +221,8 @@ def test_a_webhook_that_restarts_hears_of_the_night(hook: Webhook, monkeypatch: 
         hook.status = 200
 
     hook.status = 503
-    monkeypatch.setattr(module.time, "sleep", restart)
+    monkeypatch.setattr(module, "PAUSES_S", (2.0, 15.0, 0.0))
+    monkeypatch.setattr(module, "time", SimpleNamespace(sleep=restart))
     assert post_alarm(hook.url, {"text": "x"}) == "sent" and paused == [2.0]
 
 
