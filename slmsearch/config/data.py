@@ -80,7 +80,7 @@ class CorpusConfig(ConfigSection):
     """Questions: a `.jsonl` or `.parquet` file or `hub:owner/name[/subset][:split][@commit]`. None: `pages` have no questions."""
     world: WorldConfig = WorldConfig()
     sections: Literal["headings", "paragraphs"] = "headings"
-    """Unit of a section. `headings`: the text under one heading; a page without headings is one section. `paragraphs`: one, cut if long."""
+    """Unit of sections. `headings`: the text under one heading; a page without headings is one section. `paragraphs`: each, cut if long."""
     limit_pages: int = Field(default=0, ge=0)
     """Number of pages to keep, from the first, with their questions; 0 keeps all. `DEV=1` sets 10."""
 

@@ -1,7 +1,7 @@
 """Verdicts, the interfaces of judges, and the judge without a model.
 
 That judge uses typed match over aliases: `judge/typed.py` defines equality, and token F1 decides where the right answer is a passage.
-SQuAD's exact match and token F1, and ROUGE-L for passages, allow comparison with published figures; its normalisation defines abstention.
+SQuAD's exact match and token F1, and ROUGE-L for passages, allow comparison with published figures; SQuAD's rules tell abstentions.
 
 Language models as judges are in `judge/llm.py`, search metrics in `evaluate/metrics.py`.
 

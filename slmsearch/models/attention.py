@@ -1,6 +1,6 @@
 """The attention of every model that plays or learns here, in the form of transformers' `AttentionInterface`.
 
-transformers' own repeats the key heads for every query head where there is a mask, and knows no trees. Other calls go to it.
+transformers' own repeats the key heads for every query head where there is a mask, and knows no trees. It gets what this cannot improve.
 
 Shapes: B lines, N tokens, H query heads, K key heads, D head size.
 """

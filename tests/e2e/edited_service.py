@@ -12,11 +12,10 @@ from typing import Any
 import httpx
 import psutil
 
-from tests.e2e.conftest import MODEL
 from tests.e2e.edited_folder import EditedFolder, read_mark, read_marks
 from tests.e2e.small_world import PATIENCE_SECONDS
 from tests.e2e.stand import still_alive, wait_for
-from tests.e2e.test_live_documents import Live
+from tests.e2e.test_live_documents import Live, name_settings
 
 NOTICE_S = 5.0
 """Time after which no question that begins quotes a removed file: the service looks every second, on a machine with other work."""
@@ -32,20 +31,9 @@ class EditedService:
     def __init__(self, home: Path, address: str, pages: int, seed: int) -> None:
         (home / "tmp").mkdir(exist_ok=True)
         self.home, self.folder, self._seed = home, EditedFolder(home, pages, seed), seed
-        settings = {
-            "paths.data_dir": home / "data",
-            "paths.mlruns_dir": home / "mlruns",
-            "retrieval.embedder.base_url": address,
-            "retrieval.embedder.model": "words",
-            "policy.model": MODEL,
-            "policy.device": "cpu",
-            "service.deadline_s": PATIENCE_SECONDS,
-            "service.traced_frac": 0,
-            "corpus.questions": home / "questions.jsonl",
-        }
         rows = [question.row() for question in self.folder.questions.values()]
         (home / "questions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-        self.live = Live(self.folder.docs, home, [f"--{name}={value}" for name, value in settings.items()], [])
+        self.live = Live(self.folder.docs, home, name_settings(home, address), [])
         kept = json.loads(figures.read_text()) if (figures := home / "figures.json").is_file() else {}
         self.counts, self.wrong, self.failed = Counter(kept.get("counts", {})), kept.get("wrong", []), kept.get("failed", [])
         self.lives: list[list[list[float]]] = kept.get("lives", [])

@@ -81,6 +81,22 @@ class Live:
         return [one for one in self.questions if self.ask(one.question)["answer"] == one.answer][:12]
 
 
+def name_settings(home: Path, address: str) -> list[str]:
+    """Return the flags of a service whose data and questions lie in `home`, with the embedder at an address."""
+    settings = {
+        "paths.data_dir": home / "data",
+        "paths.mlruns_dir": home / "mlruns",
+        "corpus.questions": home / "questions.jsonl",
+        "retrieval.embedder.base_url": address,
+        "retrieval.embedder.model": "words",
+        "policy.model": MODEL,
+        "policy.device": "cpu",
+        "service.deadline_s": PATIENCE_SECONDS,
+        "service.traced_frac": 0,
+    }
+    return [f"--{name}={value}" for name, value in settings.items()]
+
+
 @pytest.fixture(scope="module")
 def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     home = tmp_path_factory.mktemp("live")
@@ -92,18 +108,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     (home / "questions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     of_page = {question.page_ids[0]: question for question in world.questions if question.kind == "one_hop" and len(question.page_ids) == 1}
     with listening(Embeddings) as address:
-        settings = {
-            "paths.data_dir": home / "data",
-            "paths.mlruns_dir": home / "mlruns",
-            "corpus.questions": home / "questions.jsonl",
-            "retrieval.embedder.base_url": address,
-            "retrieval.embedder.model": "words",
-            "policy.model": MODEL,
-            "policy.device": "cpu",
-            "service.deadline_s": PATIENCE_SECONDS,
-            "service.traced_frac": 0,
-        }
-        served = Live(folder, home, [f"--{name}={value}" for name, value in settings.items()], list(of_page.values())[:24])
+        served = Live(folder, home, name_settings(home, address), list(of_page.values())[:24])
         served.start()
         yield served
         assert served.process is not None

@@ -7,9 +7,11 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -306,7 +308,7 @@ def test_an_unreachable_server_is_said_at_once(tmp_path: Path) -> None:
 def test_a_flow_run_waits_for_a_server_that_is_being_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
     answers: list[Exception | None] = [OSError("refused"), OSError("refused"), None]
     monkeypatch.setattr(owners, "_unreachable", lambda _: answers.pop(0))
-    monkeypatch.setattr(owners.time, "sleep", lambda _: None)
+    monkeypatch.setattr(owners, "time", SimpleNamespace(sleep=lambda _: None, monotonic=time.monotonic))
     monkeypatch.setenv(RUN_VARIABLE, "some flow run")
     require_reachable("http://127.0.0.1:9")
     assert answers == []
