@@ -24,6 +24,7 @@ from slmsearch.report.tables import (
     points,
     results_table,
     slices_table,
+    surest_table,
     trust_table,
 )
 from slmsearch.report.tables import difference as written
@@ -111,8 +112,11 @@ def render_learnt(result: Mapping[str, Any], paths: PathsConfig, decision: Decis
     """Render the result of `learn`: its summary, then the figures a user needs first."""
     learnt, right, unknown = result["learnt"], result["learnt"]["right"], result["learnt"]["unknown"]
     asked, settings = learnt["questions"], shlex.quote(short_path(Path(learnt["settings"])))
+    sides = [name for name in ("after", "reader", "retrieve-then-answer") if name in result["evaluations"]]
+    surest = surest_table({name: load_rows(paths.evals / result["evaluations"][name]) for name in sides}, decision.alpha)
     lines = [
         render_summary(result, paths, decision),
+        *(["", surest.to_text()] if surest else []),
         "",
         f"right answers     {_percent(right)} of {right['n']} questions about pages it never trained on",
         f"time              {learnt['question_s']:.1f} s for one question",

@@ -15,10 +15,13 @@ from slmsearch.evaluate.compare import Comparison, SliceComparison
 from slmsearch.evaluate.metrics import slice_rows, summarise
 from slmsearch.evaluate.retrieval import METRICS, SHOWN
 from slmsearch.evaluate.statistics import Difference
+from slmsearch.evaluate.surest import rank_answers
 from slmsearch.intervals import show_interval, wilson_interval
 
 NONE = "-"
 """Text for a missing value."""
+SUREST = (0.1, 0.25, 0.5, 0.75)
+"""Shares of the questions whose surest answers are shown."""
 Evaluations = Mapping[str, Sequence[EpisodeRow]]
 """Name of a policy -> its rows, in the order of the table."""
 
@@ -155,6 +158,18 @@ def trust_table(policies: Mapping[str, Trust]) -> Table:
         sizes = [f"{one['n']:.0f}" for one in found if one]
         lines.append((label, ", ".join(sizes if len(set(sizes)) > 1 else sizes[:1]), *cells))
     return Table(("measure", "n", *policies), tuple(lines))
+
+
+def surest_table(evaluations: Evaluations, alpha: float = 0.05) -> Table | None:
+    """Tabulate the share of wrong ones among the surest answers, by the share of questions that they answer; None if nothing ranks them."""
+    ranked = {name: found for name, rows in evaluations.items() if (found := rank_answers(rows, alpha))}
+    lines = []
+    for name, found in ranked.items():
+        chosen = [next((one for one in found if one.answered_frac >= part), None) for part in SUREST]
+        cells = (share(one.wrong_frac, one.low, one.high) if one else NONE for one in (*chosen, found[-1]))
+        lines.append((name, *cells, percent(found[-1].answered_frac)))
+    headers = ("wrong, %, of the answers to", *(f"the surest {part:.0%}" for part in SUREST), "all answered", "answered, %")
+    return Table(headers, tuple(lines)) if lines else None
 
 
 def slices_table(evaluations: Evaluations, alpha: float = 0.05) -> Table:

@@ -11,6 +11,10 @@ from slmsearch.episodes.episode import Episode, StopReason, Turn
 from slmsearch.episodes.rows import Measures
 from slmsearch.judge.exact import is_abstention, is_unanswerable
 
+SURENESS = ("answer/logprob", "search/top_score")
+"""Metrics by which a policy's answers are ranked, the surest first: log-probability of the answer's turn (nats), of policies without a
+model the score of the first search's best page."""
+
 
 class FailureMode(StrEnum):
     """The failure mode of a wrong episode; `find_failure_mode` defines each."""
@@ -40,9 +44,19 @@ class _Goal:
 
 
 def measure_episode(question: Question, episode: Episode) -> Measures:
-    """Measure the pages found and sections read in an episode, and its failure mode if its answer is wrong."""
+    """Measure the pages found and sections read in an episode, its failure mode if its answer is wrong, and how sure the answer is."""
     found = gather_evidence(question, episode)
-    return Measures(found.first_hit, found.any_hit, found.gold_read, find_failure_mode(question, episode).value)
+    return Measures(found.first_hit, found.any_hit, found.gold_read, find_failure_mode(question, episode).value, _sureness(episode))
+
+
+def _sureness(episode: Episode) -> dict[str, float]:
+    """Return those of `SURENESS` that are known of an answer, rounded to 1e-4."""
+    if episode.answer is None or is_abstention(episode.answer):
+        return {}
+    logprobs = episode.turns[-1].sampled_logprobs
+    scores = next((turn.result.scores for turn in episode.turns if turn.result is not None and turn.result.scores), ())
+    known = zip(SURENESS, (sum(logprobs) if logprobs else None, max(scores, default=None)), strict=True)
+    return {name: round(value, 4) for name, value in known if value is not None}
 
 
 def find_failure_mode(question: Question, episode: Episode) -> FailureMode:

@@ -11,6 +11,7 @@ from slmsearch.episodes.episode import StopReason
 from slmsearch.episodes.rows import EpisodeRow
 from slmsearch.evaluate.statistics import Difference
 from slmsearch.evaluate.store import Evaluation
+from slmsearch.evaluate.surest import rank_answers
 from slmsearch.foreign import visible
 from slmsearch.report.page.charts import Bar, ChartLine, interval_chart, line_chart, share_bar, share_chart, smooth
 from slmsearch.report.page.results import AFTER, BEFORE, RunResults
@@ -26,6 +27,7 @@ from slmsearch.report.tables import (
     qualification_table,
     results_table,
     slices_table,
+    surest_table,
     trust_table,
 )
 from slmsearch.training.reports import HELD_OUT
@@ -85,6 +87,7 @@ def run_parts(run: RunResults) -> list[ReportPart]:
         ReportPart("stops", "How episodes ended", tuple(_stops(run, rows))),
         ReportPart("calls", "Tool calls", tuple(_calls(run))),
         ReportPart("slices", "By kind, hops and source", tuple(_slices(run, rows))),
+        ReportPart("surest", "How sure the answers are", tuple(_surest(run, rows)), SUREST_NOTE),
         ReportPart("trust", "What the answers rest on", tuple(_trust(run)), TRUST_NOTE),
         ReportPart("broke", "Where wrong episodes broke", tuple(_failure_modes(run, rows))),
         ReportPart("judge", "The judge", tuple(_judge(run, rows))),
@@ -102,6 +105,10 @@ ROLLOUTS_NOTE = (
 TRUST_NOTE = (
     'Twins are the same questions without the sections that state the answer, or about a name that nobody bears: there "I don\'t know" is '
     "right. An answer is grounded if it changes with the fact that was read, and goes where the fact is hidden."
+)
+SUREST_NOTE = (
+    "If only the surest answers were given: the share of wrong ones among them over the share of questions that they answer. They are "
+    "ranked by the probability of the answer's tokens, those of policies without a model by the score of the first search's best page."
 )
 SUSPECTS_NOTE = (
     "Rules over stored episodes; a suspicion is a reason to read an episode, no verdict. Look for rules that strike more often after "
@@ -234,6 +241,17 @@ def _slices(run: RunResults, rows: Mapping[str, Sequence[EpisodeRow]]) -> list[B
         blocks.append(Block("Typed match by kind, %, with intervals", chart=chart, file="accuracy_by_kind"))
         blocks.append(Block("Typed match by slice, % (interval), and exact match", slices_table(sides, run.alpha)))
     return blocks
+
+
+def _surest(run: RunResults, rows: Mapping[str, Sequence[EpisodeRow]]) -> Iterator[Block]:
+    """Draw the share of wrong ones over the surest answers, by policy."""
+    lines = []
+    for style, (name, members) in enumerate(rows.items()):
+        found = [(100 * one.answered_frac, 100 * one.wrong_frac) for one in rank_answers(members, run.alpha)]
+        lines.append(ChartLine(visible(name), found, style=style))
+    chart = line_chart("Wrong among the surest answers, %", lines, "% of the questions answered")
+    yield Block("Wrong, % of the surest answers", chart=chart, file="surest_answers")
+    yield Block("The same with intervals", surest_table(rows, run.alpha))
 
 
 def _trust(run: RunResults) -> Iterator[Block]:

@@ -55,7 +55,8 @@ def _play(i: int, chance: random.Random, right_frac: float, section_chars: int) 
         "question": f"When was Town {i} founded? {nasty}",
         "gold": f"{1500 + i}",
     }
-    row = make(f"q{i}", right, **asked, answer=answer, reward=chance.random() + right, stop_reason=reason.value)
+    measured = {"answer/logprob": -float(i % 5 if right else 3 + i % 5)} if answer else {}
+    row = make(f"q{i}", right, **asked, answer=answer, reward=chance.random() + right, stop_reason=reason.value, measured=measured)
     return row, Episode(f"q{i}", turns, reason, (), 0.5, "", 40)
 
 

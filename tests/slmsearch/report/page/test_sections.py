@@ -37,6 +37,17 @@ def test_a_judge_that_was_never_measured_says_so() -> None:
     assert part(run, "judge").blocks[0].table.rows == (("judge-8b has not been measured",),)  # type: ignore[union-attr]
 
 
+def test_the_surest_answers_of_every_policy_are_drawn_and_tabulated() -> None:
+    chart, table = part(make_run(40), "surest").blocks
+    assert "Wrong among the surest answers" in chart.chart and chart.chart.count('<path class="line s') == 2
+    assert table.table is not None and [row[0] for row in table.table.rows] == ["before", "after"]
+    unranked = {
+        name: replace(evaluation, rows=tuple(replace(row, measured={}) for row in evaluation.rows))
+        for name, evaluation in make_run(5).evaluations.items()
+    }
+    assert "surest" not in [one.id for one in run_parts(replace(make_run(5), evaluations=unranked))]
+
+
 def test_suspects_are_counted_by_policy_and_none_is_said() -> None:
     honest = make_run(5)
     rows = tuple(make(f"q{i}", i > 2, reward=float(i > 2)) for i in range(5))
