@@ -106,7 +106,13 @@ def _shown(section: Section, episode: Episode) -> str:
             places.add((start, start + len(part)))
         else:  # a search shows the beginnings of several
             places.add((begin, begin + bisect_left(range(len(body)), True, key=lambda end: body[: end + 1] not in made.result.text)))
-    return "".join(section.text[start:stop] for start, stop in sorted(places))
+    parts: list[tuple[int, int]] = []
+    for start, stop in sorted(places):
+        if parts and start <= (before := parts[-1])[1]:
+            parts[-1] = (before[0], max(before[1], stop))
+        else:
+            parts.append((start, stop))
+    return "\n\n".join(section.text[start:stop] for start, stop in parts)
 
 
 def find_support(text: str, answer: str, question: str = "") -> str:

@@ -136,6 +136,18 @@ def test_only_what_was_shown_of_a_section_supports_an_answer() -> None:
         assert is_supported(episode, find_sources(episode, library)) is supported, texts
 
 
+@pytest.mark.parametrize("seen", [("p:steps: The manual", "{all}"), ("{all}", "T"), ("{start}", "{all}"), ("{start}", "{end}")])
+def test_what_was_shown_more_than_once_is_read_once(seen: tuple[str, ...]) -> None:
+    """A list of sections shares a first letter with the section, and parts of it overlap or leave something out."""
+    library = Library([Page("p", "Manual", "# Manual\n\n## Steps\n\nTurn it on. Press the red key. Wait for 12 minutes.\n")])
+    (section,) = (one for one in library.sections("p") if one.heading == "Steps")
+    parts = {"all": section.text, "start": section.text.partition(" Press")[0], "end": "Wait for 12 minutes."}
+    results = [ToolResult(text.format(**parts), True, ("p",), (section.id,)) for text in seen]
+    turns = [Turn("", ToolCall("read_section", section.id), result=result) for result in results]
+    episode = Episode("q", (*turns, Turn("", answer="12 minutes")), StopReason.ANSWERED)
+    assert [source.supports for source in find_sources(episode, library)] == ["Wait for 12 minutes."]
+
+
 def test_of_several_sentences_with_the_answer_the_one_about_the_question_supports_it() -> None:
     text = "See chapter 7 for the list.\n\nThe bridge has 7 arches.\n\n| 7 | 12 |\n"
     assert find_support(text, "7", "How many arches has the bridge?") == "The bridge has 7 arches."
