@@ -2,8 +2,11 @@
 
 import re
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import dropwhile, islice
+from math import inf
 
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.pages import Page, Section
@@ -19,6 +22,7 @@ from slmsearch.made_questions.sentences import plain_paragraphs, split_sentences
 QUOTED_CHARS = 600
 _GO_ON = re.compile(r"\n\(page \d+ of \d+; go on with [^\n]*\)\Z")
 """Line below a part of a section."""
+_WORD = re.compile(r"[^\W_]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,17 +77,31 @@ def _find_above(section: Section, sections: Sequence[Section], title: str) -> tu
 def _find_page(page: Page, section: Section, sections: Sequence[Section], part: str) -> int | None:
     """Return the page of a PDF on which a part of a section begins, else the section, by its heading.
 
-    The second of two equal headings has the second page. Where another page begins within the section, its first words stand there.
+    The second of two equal headings has the second page. Where another page begins within the section, its first words stand there; none
+    does after the page on which the next section begins.
     """
-    numbers = [number for heading, number in page.metadata.get("section_pages", ()) if heading == section.heading]
-    same = [other.id for other in sections if other.heading == section.heading]
-    found: int | None = dict(zip(same, numbers, strict=False)).get(section.id)
-    stated = re.search(re.escape(part), section.text, re.IGNORECASE)
-    end, place = stated.start() if stated else -1, 0
-    for number, words in page.metadata.get("page_begins", ()):
-        if found is not None and number > found and 0 <= (begin := section.text.find(words, place)) <= end:
+    numbers: dict[str, list[int]] = defaultdict(list)
+    for heading, number in page.metadata.get("section_pages", ()):
+        numbers[heading].append(number)
+    begins = {other.id: numbers[other.heading].pop(0) for other in sections if numbers[other.heading]}
+    first_words = page.metadata.get("page_begins", ())
+    if (found := begins.get(section.id, 1 if first_words and section.id == sections[0].id else None)) is None:
+        return None
+    rest = dropwhile(lambda other: other.id != section.id, sections)
+    last = next((begins[other.id] for other in islice(rest, 1, None) if other.level <= section.level and other.id in begins), inf)
+    text = _bare(section.text)
+    end, place = text.find(_bare(part)), 0
+    for number, words in first_words:
+        if found < number <= last and (begin := text.find(_bare(words), place)) >= 0:
+            if begin > end:
+                break
             found, place = number, begin
     return found
+
+
+def _bare(text: str) -> str:
+    """Write the words of a text without the marks between them, in which a sentence and the Markdown that it was read from differ."""
+    return " ".join(("", *_WORD.findall(text.casefold())))
 
 
 def is_supported(episode: Episode, sources: Iterable[AnswerSource]) -> bool | None:
@@ -141,10 +159,11 @@ def find_support(text: str, answer: str, question: str = "") -> str:
 
 def _quote(text: str, answer: str, support: str) -> str:
     """Cut a text to the excerpt, with the sentence that states the answer, or the answer itself, in the middle if the text holds it."""
-    places = ((text.casefold().find(part.casefold()), part) for part in (support, answer) if part)
-    found, part = next((place for place in places if place[0] >= 0), (-1, ""))
-    if found < 0:
+    forms = (r"[\W_]+".join(map(re.escape, _WORD.findall(part))) or re.escape(part) for part in (support, answer) if part)
+    found = next(filter(None, (re.search(form, text, re.IGNORECASE) for form in forms)), None)
+    if found is None:
         return text[:QUOTED_CHARS]
-    size = max(QUOTED_CHARS, len(part))
-    start = min(max(0, found - (size - len(part)) // 2), max(0, len(text) - size))
+    length = found.end() - found.start()
+    size = max(QUOTED_CHARS, length)
+    start = min(max(0, found.start() - (size - length) // 2), max(0, len(text) - size))
     return text[start : start + size]

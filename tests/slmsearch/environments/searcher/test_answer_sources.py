@@ -89,13 +89,13 @@ def test_what_was_read_is_told_from_what_states_the_answer() -> None:
 def test_a_sentence_stands_on_the_page_of_a_pdf_on_which_it_begins_and_a_section_under_headings() -> None:
     parts = (
         "Turn the wheel on Monday. It takes an hour.",
-        "Look at all of the stones. Wait for 12 minutes.",
+        "Look at **all of** the `stones`. Wait for *12 minutes*. Keep \\_A\\_ and `B` dry.",
         "Then oil the hinges. Rest for 3 days.",
     )
     long = "\n\n".join(parts)
-    content = f"# Manual\n\n## Use\n\nWith care.\n\n### Steps\n\n{long}\n\n#### Notes\n\nNone.\n\n"
+    content = f"# Manual\n\nMade in Norwick.\n\n## Use\n\nWith care.\n\n### Steps\n\n{long}\n\n#### Notes\n\nNone.\n\n"
     content += "### Care\n\nUse soap for 12 minutes.\n\n# Part Two\n\n## Wheel\n\nOil it in spring.\n"
-    begins = [[2, "turn the wheel on"], [3, "Look at all of the"], [4, "not in the text at all"], [5, "Then oil the hinges"]]
+    begins = [[2, "turn the wheel on"], [3, "Look at all of the"], [4, "not in the text at all"], [5, "Then oil the hinges"], [9, "days"]]
     pages = {
         "path": "manual.pdf",
         "section_pages": [["Use", 1], ["Steps", 2], ["Notes", 5], ["Care", 6], ["Wheel", 7]],
@@ -105,7 +105,9 @@ def test_a_sentence_stands_on_the_page_of_a_pdf_on_which_it_begins_and_a_section
     for answer, section, page, under in (
         ("an hour", "p:steps", 2, ("Use",)),
         ("12 minutes", "p:steps", 3, ("Use",)),
+        ("A and B dry", "p:steps", 3, ("Use",)),
         ("3 days", "p:steps", 5, ("Use",)),
+        ("Norwick", "p:manual", 1, ()),
         ("None", "p:notes", 5, ("Use", "Steps")),
         ("12 minutes", "p:care", 6, ("Use",)),
         ("4 weeks", "p:steps", 2, ("Use",)),
