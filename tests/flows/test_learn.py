@@ -127,8 +127,8 @@ def test_documents_become_a_champion_and_changes_go_on_from_it(config: RunConfig
     shown = render_result(first, config.paths, config.decision)
     assert "of pages it never trained on" in shown or "about pages it never trained on" in shown
     assert f"slmsearch ask --config {learnt['settings']}" in shown and "not asked about" not in shown
-    curve = shown[shown.index("wrong, %, of the answers to") :].splitlines()
-    assert "the surest 10%" in curve[0] and any(line.startswith("retrieve-then-answer") for line in curve[2:5])
+    curve = shown[shown.index("wrong, % of the surest") :].splitlines()
+    assert "10% answered" in curve[0] and any(line.startswith("retrieve-then-answer") for line in curve[2:5])
     told = {**first, "learnt": {**learnt, "questions": {**learnt["questions"], "unasked": 7}}}
     assert "not asked about   7 sections, for lack of time" in render_result(told, config.paths, config.decision)
 
