@@ -3,7 +3,7 @@
 Training, evaluation, flows and tracking know an environment by this class. docs/environments.md shows a whole one.
 """
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Never
 
 from slmsearch.environments.question_set import QuestionSet
 from slmsearch.episodes.chat_renderer import ChatRenderer
@@ -12,6 +12,11 @@ from slmsearch.episodes.data_source import DataSource
 from slmsearch.episodes.playable import Playable
 from slmsearch.episodes.sampler import Message
 from slmsearch.episodes.teaching import Teaching
+from slmsearch.errors import SlmSearchError
+
+
+class NotOpenError(SlmSearchError, AttributeError, boundary="environment"):
+    """Error of an environment that is used before it is open: it lacks a resource."""
 
 
 class Environment(Playable):
@@ -20,6 +25,11 @@ class Environment(Playable):
     data: ClassVar[type[DataSource]] = QuestionSet
     teaching: ClassVar[type[Teaching[Any]]] = Teaching
     controls: ClassVar[type[Controls[Any]]] = Controls
+
+    if not TYPE_CHECKING:  # else mypy takes any attribute for one that exists
+
+        def __getattr__(self, name: str) -> Never:
+            raise NotOpenError(f"{type(self).__name__} has no `{name}` before it is open: use the environment that `open` returns")
 
 
 def through(renderer: ChatRenderer, message: Message) -> str:

@@ -1,6 +1,7 @@
 """Planners are evaluated as searchers are: rows, metrics, keys, controls, storage."""
 
 import json
+from copy import copy
 
 import pytest
 
@@ -12,8 +13,9 @@ from slmsearch.environments.planner.plan_reward import NumberJudge
 from slmsearch.environments.planner.planner_environment import PLAN_IS_QUESTION, PLANS_SHUFFLED, WORKER_ALONE, PlannerEnvironment
 from slmsearch.environments.planner.problems import generate_problems, gold_plan
 from slmsearch.environments.planner.worker import ArithmeticWorker, ConcurrentWorker, Solution
+from slmsearch.environments.registry import environment_of
 from slmsearch.episodes.scripted import ScriptedSampler
-from slmsearch.errors import ConfigError, EvaluationError
+from slmsearch.errors import ConfigError, EvaluationError, SlmSearchError
 from slmsearch.evaluate.policies import PolicySpec
 from slmsearch.evaluate.run import eval_key, eval_sources, evaluate_policy
 from slmsearch.evaluate.store import load_evaluation, write_evaluation
@@ -39,6 +41,15 @@ def play(script, config, environment=None):
 
 def evaluate_plans(spec, config):
     return evaluate_policy(QUESTIONS, PlannerEnvironment(config).open(ExactJudge()), spec)
+
+
+@pytest.mark.parametrize(("name", "resource"), [("searcher", "judge"), ("planner", "worker"), ("writer", "toolbox")])
+def test_an_environment_that_is_not_open_says_so_in_one_line(name, resource):
+    environment = environment_of(RunConfig(environment=name))
+    lacking = f"^{type(environment).__name__} has no `{resource}` before it is open: use the environment that `open` returns$"
+    with pytest.raises(SlmSearchError, match=lacking):
+        evaluate_policy(QUESTIONS[:1], environment, PolicySpec("scripted", None), sampler=ScriptedSampler(lambda *_: ""))
+    assert not hasattr(copy(environment), "judge"), "copies can be asked, too"
 
 
 def test_gold_plans_solve_everything_and_gain_over_the_worker(config):
