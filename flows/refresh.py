@@ -65,16 +65,13 @@ def refresh(config: RunConfig = DEFAULTS) -> Any:
             if is_lost or version.key != before.index_key:
                 failure = calibrate_again(choice, served)
                 serve_documents_task(version.digest, version.key, began_s, recorded, config.paths, config.tracking)
-            found: dict[str, Any] = {
-                "state": "held back" if reasons else "refreshed" if made.edit else "unchanged",
-                "edit": str(made.edit),
-                "reasons": list(reasons),
-                "skipped": [asdict(item) for item in made.skipped],
-                **{"data_digest": served.corpus_digest, "index_key": served.index_key},
-            }
+            state = "held back" if reasons else "refreshed" if made.edit else "unchanged"
+            found: dict[str, object] = {"state": state, "edit": str(made.edit), "reasons": list(reasons)}
+            found |= {"skipped": [asdict(item) for item in made.skipped]}
+            found |= {"data_digest": served.corpus_digest, "index_key": served.index_key}
             run.tracker.record_json(run_id, found | {"pages": asdict(made.edit)}, FILE)
-            run.tracker.set_tags(run.run_id, {"slmsearch.state": found["state"]})
-        line = "; ".join((f"documents {found['state']}: {made.edit}", *reasons, *([f"no promise: {failure}"] if failure else ())))
+            run.tracker.set_tags(run.run_id, {"slmsearch.state": state})
+        line = "; ".join((f"documents {state}: {made.edit}", *reasons, *([f"no promise: {failure}"] if failure else ())))
         show_refresh(line)
         run.describe(escape(line))
         result = {"message": line, **found, **run.ids}
@@ -97,19 +94,20 @@ def _compare(run: Pipeline, before: ServedPolicy) -> tuple[Refreshed, tuple[str,
     Raises:
         CorpusError: they are other documents.
     """
-    digest, key = before.corpus_digest or "", before.index_key or ""
-    made = in_child(versions.refresh, run.config, Version(digest, key), before.measured_on or digest)
-    pages, now = (versions.read_by_id(run.config.paths.corpora / one) for one in (digest, made.version.digest))
+    digest, key, config = before.corpus_digest or "", before.index_key or "", run.config
+    known = before.measured_on or digest
+    made = in_child(versions.refresh, config.paths, config.corpus, config.retrieval, Version(digest, key), known)
+    pages, now = (versions.read_by_id(config.paths.corpora / one) for one in (digest, made.version.digest))
     texts = {page.content for page in now.values()}
     lost = sum(pages[name].content not in texts for name in made.edit.removed)  # others were moved
     if 2 * lost > len(pages):
         raise CorpusError(
-            f"of the {len(pages)} pages that {before.version} answers from, {lost} are not in {run.config.corpus.pages}: "
+            f"of the {len(pages)} pages that {before.version} answers from, {lost} are not in {config.corpus.pages}: "
             "set corpus.pages to its documents, or train on these"
         )
     if not made.edit or made.losses or not made.replayed:
         return made, made.losses
-    in_child(playing.load, replace(before, config=run.config, corpus_digest=made.version.digest, index_key=made.version.key))
+    in_child(playing.load, replace(before, config=config, corpus_digest=made.version.digest, index_key=made.version.key))
     pairs = in_child(playing.replay, made.replayed, digest, key)
     return made, tuple(judge_replay([was for was, _ in pairs], [is_now for _, is_now in pairs]))
 
@@ -121,4 +119,6 @@ def _withdraw(run: Pipeline, before: ServedPolicy, made: Refreshed) -> Version:
     files = {page.id: str(page.metadata.get("path", "")) for page in versions.read_by_id(config.paths.corpora / digest).values()}
     is_gone = {name: not listing.holds(file) if listing and file else name in made.edit.removed for name, file in files.items()}
     gone = [name for name, is_so in is_gone.items() if is_so]
-    return in_child(versions.build_without, config, digest, gone) if gone else Version(digest, before.index_key or "")
+    if not gone:
+        return Version(digest, before.index_key or "")
+    return in_child(versions.build_without, config.paths, config.corpus, config.retrieval, digest, gone)

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from filelock import FileLock, Timeout
 
@@ -159,9 +158,10 @@ class LiveDocuments:
         return served
 
     def _build(self) -> Version:
+        first = self._first
         with Child() as child:
             try:
-                return child.call(refresh.build_version, self._first, self._building).version
+                return child.call(refresh.build_version, first.paths, first.corpus, first.retrieval, self._building).version
             finally:
                 self._remember()
 
@@ -231,9 +231,10 @@ class LiveDocuments:
         """Make the version of the folder as it is now; it becomes the next one if it differs and has lost nothing."""
         assert served.corpus_digest is not None and served.index_key is not None
         self._next.clear()
-        version, began = Version(served.corpus_digest, served.index_key), time.time()
+        version, began, config = Version(served.corpus_digest, served.index_key), time.time(), self._config
+        sections = config.paths, config.corpus, config.retrieval
         try:
-            made = self._child.call(refresh.refresh, self._config, version, self._known, self._building)
+            made = self._child.call(refresh.refresh, *sections, version, self._known, self._building)
         finally:
             self._remember()
         self._skipped = [asdict(item) for item in made.skipped]
@@ -388,7 +389,7 @@ class LiveDocuments:
             self._files = {**dict(kept), digest: {name: str(page.metadata.get("path", "")) for name, page in pages.items()}}
         return self._files[digest]
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         """Return the folder, its pages, what is held back and why, and the files that could not be read."""
         held = next(reversed([*self._held.values()]), None)
         shown = held and {"edit": held.edit, "reasons": held.reasons, "at": held.at, "remedy": REMEDY}

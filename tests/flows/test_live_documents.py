@@ -278,8 +278,9 @@ def test_what_a_killed_or_failed_build_left_is_removed_later(choice: SearcherCho
 
 def test_nothing_is_removed_that_was_there_before_or_that_is_recorded_as_used(choice: SearcherChoice, folder: Path) -> None:
     config = choice.config.changed({"corpus.pages": str(folder)})
-    learnt = build_version(config)
-    assert set(learnt.built) == {"corpora", "indexes"} and build_version(config).built == {}
+    sections = config.paths, config.corpus, config.retrieval
+    learnt = build_version(*sections)
+    assert set(learnt.built) == {"corpora", "indexes"} and build_version(*sections).built == {}
     live = LiveDocuments(choice, folder)
     served = live.find()
     assert served.index_key == learnt.version.key

@@ -4,7 +4,7 @@ from collections.abc import Container
 from dataclasses import dataclass
 from pathlib import Path
 
-from slmsearch.config import RunConfig
+from slmsearch.config import CorpusConfig, PathsConfig, RetrievalConfig
 from slmsearch.corpus.documents.skipped import ORDINARY, Reason, Skipped
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.pages import Page
@@ -61,11 +61,13 @@ class Refreshed:
     """Questions whose answers both versions state."""
 
 
-def build_version(config: RunConfig, notes: Path | None = None) -> Built:
+def build_version(paths: PathsConfig, corpus: CorpusConfig, retrieval: RetrievalConfig, notes: Path | None = None) -> Built:
     """Read the configured folder and index it; of both only what changed is computed.
 
     Args:
-        config: settings whose `corpus.pages` is the folder.
+        paths: directories of corpora and index versions.
+        corpus: settings whose `pages` is the folder.
+        retrieval: settings of the index.
         notes: file that gets a line, `corpora KEY` or `indexes KEY`, when something new is about to stand there.
 
     Raises:
@@ -73,7 +75,6 @@ def build_version(config: RunConfig, notes: Path | None = None) -> Built:
         IndexUnusableError, EmbedderError: the index cannot be built.
     """
     skipped: list[Skipped] = []
-    paths = config.paths
     before = {path.name for path in paths.corpora.glob("*/")}
     built: dict[str, str] = {}
 
@@ -84,59 +85,61 @@ def build_version(config: RunConfig, notes: Path | None = None) -> Built:
             with notes.open("a", encoding="utf-8") as file:
                 file.write(f"{kind} {key}\n")
 
-    digest = build_corpus(config.corpus, paths.corpora, skipped, announce=lambda made: None if made in before else note("corpora", made))
-    key = name_index(digest, paths, config.retrieval)
+    digest = build_corpus(corpus, paths.corpora, skipped, announce=lambda made: None if made in before else note("corpora", made))
+    key = name_index(digest, paths, retrieval)
     if not is_complete(paths.index / key):
         note("indexes", key)
-        build_index(paths.corpora / digest, paths.index, config.retrieval, current=False)
+        build_index(paths.corpora / digest, paths.index, retrieval, current=False)
     return Built(Version(digest, key), built, tuple(skipped))
 
 
-def build_without(config: RunConfig, digest: str, gone: Container[str]) -> Version:
+def build_without(paths: PathsConfig, corpus: CorpusConfig, retrieval: RetrievalConfig, digest: str, gone: Container[str]) -> Version:
     """Make a version of a corpus without some of its pages, whose ids are given, and without its questions."""
-    corpora = config.paths.corpora
-    pages = [page for page in read_pages(corpora / digest) if page.id not in gone]
-    made = store_corpus(config.corpus, corpora, lambda: Source(pages, []), None)
-    return Version(made, build_index(corpora / made, config.paths.index, config.retrieval, current=False))
+    pages = [page for page in read_pages(paths.corpora / digest) if page.id not in gone]
+    made = store_corpus(corpus, paths.corpora, lambda: Source(pages, []), None)
+    return Version(made, build_index(paths.corpora / made, paths.index, retrieval, current=False))
 
 
-def refresh(config: RunConfig, served: Version, known: str, notes: Path | None = None) -> Refreshed:
+def refresh(
+    paths: PathsConfig, corpus: CorpusConfig, retrieval: RetrievalConfig, served: Version, known: str, notes: Path | None = None
+) -> Refreshed:
     """Make the version of the folder as it is now, compare it with the served one, and choose the questions that decide.
 
     Args:
-        config: settings whose `corpus.pages` is the folder.
+        paths, corpus, retrieval, notes: see `build_version`.
         served: version that is served.
         known: digest of the corpus whose questions are known.
-        notes: see `build_version`.
 
     Raises:
         CorpusError, IndexUnusableError, EmbedderError: see `build_version`.
     """
-    made = build_version(config, notes)
-    before, after = (read_by_id(config.paths.corpora / digest) for digest in (served.digest, made.version.digest))
+    made = build_version(paths, corpus, retrieval, notes)
+    before, after = (read_by_id(paths.corpora / digest) for digest in (served.digest, made.version.digest))
     edit = compare_pages(before, after)
-    questions = [question for question, _ in read_questions(config.paths.corpora / known)]
+    questions = [question for question, _ in read_questions(paths.corpora / known)]
     if len(still_asked(questions, before, before, REPLAYED)) < REPLAYED:  # none are known yet, or their pages have other names by now
-        questions += _ask(config, served, before, KNOWN)
+        questions += _ask(paths, retrieval, served, before, KNOWN)
     left_out = {item.path: item.reason for item in made.skipped if item.reason != Reason.BROKEN_LINK}
     losses = find_losses(before, after, edit, left_out, questions)
     if not losses and edit.changed:
-        old, new = (len(_ask(config, *version, MADE, edit.changed)) for version in ((served, before), (made.version, after)))
+        old, new = (len(_ask(paths, retrieval, *version, MADE, edit.changed)) for version in ((served, before), (made.version, after)))
         losses = compare_made(old, new)
     replayed = still_asked(questions, before, after, REPLAYED)
     faults = tuple(item for item in made.skipped if item.reason not in ORDINARY)
     return Refreshed(made.version, made.built, edit, faults, tuple(losses), tuple(replayed))
 
 
-def _ask(config: RunConfig, version: Version, pages: dict[str, Page], most: int, about: Container[str] | None = None) -> list[Question]:
+def _ask(
+    paths: PathsConfig, retrieval: RetrievalConfig, made: Version, pages: dict[str, Page], most: int, about: Container[str] | None = None
+) -> list[Question]:
     """Make questions with gaps about some pages of a version; only those are made whose page the index finds."""
     library = Library(pages.values())
-    index = open_index(config.paths.index, version.key, config.retrieval)
+    index = open_index(paths.index, made.key, retrieval)
     try:
-        made = make_questions(Filters(library, index, config.retrieval.top_k, most), 0, about=about)
+        asked = make_questions(Filters(library, index, retrieval.top_k, most), 0, about=about)
     finally:
         index.close()
-    return [parse_question(dict(row), "a question made here", library.sections) for row in made.rows]
+    return [parse_question(dict(row), "a question made here", library.sections) for row in asked.rows]
 
 
 def read_by_id(corpus: Path) -> dict[str, Page]:

@@ -60,7 +60,7 @@ def test_after_an_edit_only_what_saw_it_is_played_again_and_all_is_as_if_played(
     file = served.home / "docs" / f"{page}.md"
     lines = file.read_text().splitlines()
     file.write_text("\n".join(f"{line} It rained." if question.answer in line else line for line in lines))
-    load(served, build_version(served.config).version)
+    load(served, build_version(served.config.paths, served.config.corpus, served.config.retrieval).version)
     after = collect(before, most=len(before.plays) // 2)
     again = list(played)
     assert after is not None and 0 < len(again) < len(before.plays) // 2 and question.id in again
@@ -79,7 +79,7 @@ def test_a_question_whose_answer_is_gone_is_left_out_and_changes_no_other(served
     (page,) = question.page_ids
     file = served.home / "docs" / f"{page}.md"
     file.write_text(file.read_text().replace(question.answer, "nobody knows when"))
-    load(served, build_version(served.config).version)
+    load(served, build_version(served.config.paths, served.config.corpus, served.config.retrieval).version)
     played.clear()
     after = collect(before)
     assert after is not None and question.id not in {play.question for play in after.plays}
@@ -94,7 +94,7 @@ def test_a_new_page_and_a_sample_change_no_other_question(served: Served, played
     gone = next(question for question in served.questions if question.id == before.asked[0])
     (served.home / "docs" / "aachen.md").write_text("# Aachen\n\nA town.\n\n## History\n\nIt was founded in 1123.\n")
     (served.home / "docs" / f"{gone.page_ids[0]}.md").unlink()
-    load(served, build_version(served.config).version)
+    load(served, build_version(served.config.paths, served.config.corpus, served.config.retrieval).version)
     played.clear()
     after = collect(before)
     assert after is not None and after.asked == tuple(name for name in before.asked if name not in (gone.id,))

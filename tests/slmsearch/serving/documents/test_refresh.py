@@ -53,7 +53,7 @@ class Served:
         )
         self.restore()
         first = self.config.changed({"corpus.questions": str(home / "questions.jsonl")})
-        self.version = build_version(first).version
+        self.version = build_version(first.paths, first.corpus, first.retrieval).version
 
     def restore(self) -> None:
         shutil.rmtree(self.home / "docs", ignore_errors=True)
@@ -63,7 +63,7 @@ class Served:
         """Return why an edit of the whole folder is held back."""
         self.restore()
         edit(self.home / "docs", self.questions, random.Random(seed))
-        made = refresh(self.config, self.version, self.version.digest)
+        made = refresh(self.config.paths, self.config.corpus, self.config.retrieval, self.version, self.version.digest)
         if made.losses or not made.edit:
             return list(made.losses)
         return self.replay(made)
@@ -100,15 +100,15 @@ def test_what_people_do_every_day_is_served(served: Served, edit: Edit) -> None:
 
 def test_a_folder_without_questions_has_some_made_of_what_is_served(served: Served) -> None:
     served.restore()
-    plain = build_version(served.config).version
+    plain = build_version(served.config.paths, served.config.corpus, served.config.retrieval).version
     edited = sorted((served.home / "docs").glob("*.md"))[0]
     edited.write_text(f"{edited.read_text()}\nOn Fridays the old mill of Kortel is closed at 7 o'clock.\n")
-    made = refresh(served.config, plain, plain.digest)
+    made = refresh(served.config.paths, served.config.corpus, served.config.retrieval, plain, plain.digest)
     assert made.edit.changed == (edited.stem,) and not made.losses and len(made.replayed) == 32
     assert all(question.question and question.answer for question in made.replayed)
 
 
 def test_what_did_not_change_is_the_same_version(served: Served) -> None:
     served.restore()
-    made = refresh(served.config, served.version, served.version.digest)
+    made = refresh(served.config.paths, served.config.corpus, served.config.retrieval, served.version, served.version.digest)
     assert not made.edit and made.version.key == served.version.key and "indexes" not in made.built
