@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from slmsearch.config import RunConfig
+from slmsearch.config import PathsConfig, RetrievalConfig, RunConfig
 from slmsearch.corpus.data_report import DataFinding, DataReport
 from slmsearch.corpus.documents.skipped import Skipped
 from slmsearch.corpus.expectations import find_skipped
@@ -46,8 +46,10 @@ def validate_task(digest: str, data_dir: str, code: str, config: RunConfig) -> D
     return environment_of(config).data(config).check(config.paths.corpora, digest)
 
 
-@task(name="build-index", **cached("digest", "config", "current"))
-def build_index_task(key: str, data_dir: str, code: str, digest: str, config: RunConfig, current: bool = True) -> dict[str, str | float]:
+@task(name="build-index", **cached("digest", "paths", "retrieval", "current"))
+def build_index_task(
+    key: str, data_dir: str, code: str, digest: str, paths: PathsConfig, retrieval: RetrievalConfig, current: bool = True
+) -> dict[str, str | float]:
     """Build the index version of a key, or find it complete, and point `CURRENT` to it if it is to be current.
 
     The key of the stored result has the directory of the version and the code that builds it.
@@ -56,7 +58,6 @@ def build_index_task(key: str, data_dir: str, code: str, digest: str, config: Ru
     from slmsearch.retrieval.versions import read_version
 
     with Progress("index", "passages") as progress:
-        folders = config.paths.corpora / digest, config.paths.index
-        built = in_child(build_index, *folders, config.retrieval, progress=progress, current=current)
-    manifest = read_version(config.paths.index, built)
+        built = in_child(build_index, paths.corpora / digest, paths.index, retrieval, progress=progress, current=current)
+    manifest = read_version(paths.index, built)
     return {"key": built, "pages": manifest.pages, "passages": manifest.passages, "recall": manifest.recall}

@@ -136,7 +136,8 @@ def ask(data: Data, run_id: str, config: RunConfig, progress: Callable[[int, int
         unasked = frozenset(last.get("unasked", ()))
         earlier = Earlier([json.loads(line) for line in lines], read_json(folder / PRINTS), read_json(folder / PAGE_SPLITS), unasked)
     two_hop = 0 if config.corpus.questions else MAX_TWO_HOP
-    renewed = renew_questions(filters, prints, earlier, _corrections(config), two_hop, writer, progress, settings.questions)
+    corrected = _corrections(config.corpus.pages, config.paths)
+    renewed = renew_questions(filters, prints, earlier, corrected, two_hop, writer, progress, settings.questions)
     if not renewed.rows:
         dropped = ", ".join(f"{count} {why}" for why, count in renewed.made.dropped.items()) or "nothing was drafted"
         raise CorpusError(NONE_MADE.format(pages=config.corpus.pages, why=dropped))
@@ -155,12 +156,12 @@ def ask(data: Data, run_id: str, config: RunConfig, progress: Callable[[int, int
     return asked
 
 
-def _corrections(config: RunConfig) -> list[Correction]:
+def _corrections(pages: str | None, paths: PathsConfig) -> list[Correction]:
     """Return the corrections of answers from these pages, the newest first."""
     from slmsearch.serving.api.feedback import FeedbackLog
 
-    mine = Path(config.corpus.pages or "").resolve()
-    given = [one for one in FeedbackLog(config.paths.feedback).read().records if one.correct_answer and not one.within]
+    mine = Path(pages or "").resolve()
+    given = [one for one in FeedbackLog(paths.feedback).read().records if one.correct_answer and not one.within]
     own = [one for one in given if one.pages is None or Path(one.pages).resolve() == mine]
     return [Correction(one.id, one.question, one.correct_answer or "", one.source) for one in reversed(own)]
 

@@ -9,7 +9,7 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from slmsearch.artifacts.files import known_hash
-from slmsearch.config import JudgeConfig, RunConfig
+from slmsearch.config import EvaluateConfig, JudgeConfig, PathsConfig, TrackingConfig
 from slmsearch.corpus.data_report import DataReport
 from slmsearch.evaluate.metrics import FAULTS, sample_rows
 from slmsearch.evaluate.retrieval import METRICS, SHOWN
@@ -27,23 +27,25 @@ TRACED_EPISODES = 24
 
 
 @task(name="record-evaluation", task_run_name="record-{name}", cache_policy=NO_CACHE)
-def record_evaluation_task(run_id: str, name: str, key: str, model: str | None, config: RunConfig) -> None:
+def record_evaluation_task(
+    run_id: str, name: str, key: str, model: str | None, judge: JudgeConfig, paths: PathsConfig, tracking: TrackingConfig
+) -> None:
     """Write a stored evaluation into a run: metrics, its rows as a table, slices, and a sample of its episodes as traces.
 
     If the adapter, or model, that played is registered, it gets the metrics, too, and becomes an input of the run.
     """
-    tracker, stored = open_tracker(config.paths, config.tracking), load_evaluation(config.paths.evals, key)
+    tracker, stored = open_tracker(paths, tracking), load_evaluation(paths.evals, key)
     if not stored.rows:
         return
     weights = weights_file(Path(model)) if model else None
-    registered = tracker.find_adapter(config.tracking.registered_model, known_hash(weights)) if weights and weights.is_file() else None
+    registered = tracker.find_adapter(tracking.registered_model, known_hash(weights)) if weights and weights.is_file() else None
     tracker.record_metrics(run_id, stored.metrics, registered)
     measured = list(dict.fromkeys(name for row in stored.rows for name in row.measured))
     tracker.record_table(run_id, [_table_row(asdict(row), measured) for row in stored.rows], f"eval/{key}.json")
     tracker.record_json(run_id, {"policy": name, "key": key, "metrics": stored.metrics, "slices": stored.slices}, "evaluation.json")
-    chosen = sample_rows(stored.rows, TRACED_EPISODES, config.evaluate.seed)
+    chosen = sample_rows(stored.rows, TRACED_EPISODES, EvaluateConfig.seed)
     chosen = list({stored.rows[i].question_id: i for i in chosen}.values())  # a question that was sampled several times has one trace
-    traces = [(episode_span(stored.episodes[i], stored.rows[i], name_judge(config.judge)), trace_tags(stored.rows[i])) for i in chosen]
+    traces = [(episode_span(stored.episodes[i], stored.rows[i], name_judge(judge)), trace_tags(stored.rows[i])) for i in chosen]
     if traces:
         tracker.record_traces(run_id, key, traces)
 

@@ -180,12 +180,14 @@ def report_task(run_id: str, paths: PathsConfig, tracking: TrackingConfig) -> li
     return table.to_records()
 
 
-def make_page(names: Sequence[str], config: RunConfig, output: Path | None = None, max_episodes: int | None = None) -> ReportPage:
+def make_page(
+    names: Sequence[str], paths: PathsConfig, tracking: TrackingConfig, output: Path | None = None, max_episodes: int | None = None
+) -> ReportPage:
     """Make one page of runs, write it, and store it in each run; a second call replaces it.
 
     Args:
         names: runs as `find_run` takes them.
-        config: names the places of results.
+        paths, tracking: name the places of results.
         output: file to write; None takes `<mlruns_dir>/reports/<run>.html`.
         max_episodes: episodes that can be browsed; None takes the page's own limit.
 
@@ -196,12 +198,12 @@ def make_page(names: Sequence[str], config: RunConfig, output: Path | None = Non
     from slmsearch.report.page.browse import MAX_EPISODES
     from slmsearch.report.page.render import render_page
 
-    tracker = open_tracker(config.paths, config.tracking)
+    tracker = open_tracker(paths, tracking)
     runs = _find_runs(tracker, names)
-    results = [load_results(tracker, run, config.paths) for run in runs]
+    results = [load_results(tracker, run, paths) for run in runs]
     made = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     text = render_page(results, made, MAX_EPISODES if max_episodes is None else max_episodes)
-    path = output or Path(config.paths.mlruns_dir) / "reports" / page_name(runs)
+    path = output or Path(paths.mlruns_dir) / "reports" / page_name(runs)
     path.parent.mkdir(parents=True, exist_ok=True)
     replace_text(path, text)
     artifact = PAGE if len(runs) == 1 else f"{FOLDER}/beside-{page_name(runs)}"  # a page of its own, which replaces only itself

@@ -12,9 +12,8 @@ from prefect.events import emit_event
 
 from slmsearch.artifacts.files import read_json
 from slmsearch.config import RunConfig
-from slmsearch.environments.registry import environment_of
 from slmsearch.training.files import ADAPTER, JUDGE, PREFLIGHT, TREES
-from slmsearch.training.job import make_job
+from slmsearch.training.job import TrainJob, make_job
 from slmsearch.training.launch import train
 from slmsearch.training.phase_timer import CardUse
 from slmsearch.training.reports import HELD_OUT, StepReport
@@ -122,12 +121,11 @@ def train_start_task(key: str, sources: Sequence[str], digest: str, run_id: str,
 
 
 @task(name="lay-out", cache_policy=NO_CACHE)
-def lay_out_task(digest: str, index_key: str, config: RunConfig) -> str:
+def lay_out_task(job: TrainJob, folder: Path) -> str:
     """Arrange the finished training run as one directory; return it."""
     from slmsearch.training.export import lay_out
 
-    job = make_job(config, digest, index_key)
-    return str(lay_out(job, Path(config.paths.data_dir) / environment_of(config).data.output))
+    return str(lay_out(job, folder))
 
 
 def _recording(tracker: Tracker, run_id: str) -> Callable[[int, dict[str, float]], None]:

@@ -1,14 +1,13 @@
 """The forecast of a training, before it: the start plays held-out questions, and what they say is shown and recorded."""
 
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from prefect import get_run_logger
 
 from flows.stages.artifacts import escape, show_forecast
 from flows.stages.pipeline import Pipeline
 from flows.stages.stages import evaluate_once
-from slmsearch.config import RunConfig
 from slmsearch.environments.registry import environment_of
 from slmsearch.episodes.teaching import select_questions
 from slmsearch.errors import ConfigError, CorpusError, NotWorthItError
@@ -38,10 +37,12 @@ COST = 1 / 12
 """Share of the time of a training that its forecast may take."""
 FEWEST = 24
 """Smallest number of questions that a forecast is made from."""
-HELD_OUT, FILE = "validation", "forecast.json"
+FILE = "forecast.json"
+HELD_OUT = {"evaluate.split": "validation", "evaluate.limit": 0, "evaluate.views": ("whole",), "evaluate.shots": 0}
+"""Settings with which the held-out questions are played."""
 
 
-def forecast_training(run: Pipeline, data: Data, required: bool = False) -> dict[str, Any] | None:
+def forecast_training(run: Pipeline, data: Data, required: bool = False) -> dict[str, object] | None:
     """Forecast what GRPO will bring to the run's policy; None, with a line that says why, where that cannot be told.
 
     Where no trainings were measured here it is silent, unless a forecast is asked for, also by `forecast.questions`: then those that are
@@ -121,7 +122,7 @@ def _plan(run: Pipeline, data: Data, required: bool) -> _Plan:
         if required:
             raise NoForecastError(f"forecast.samples is {wanted.samples}, and the trainings were measured with {known}: set it to that")
         runs = ()
-    played = _held_out(config)
+    played = config.changed(HELD_OUT)
     try:
         available = len(questions_of(data.digest, config.paths, played.evaluate))
         training_questions = questions_of(data.digest, config.paths, played.changed({"evaluate.split": train.split}).evaluate)
@@ -142,15 +143,11 @@ def _plan(run: Pipeline, data: Data, required: bool) -> _Plan:
     return _Plan(runs, training, asked)
 
 
-def _held_out(config: RunConfig) -> RunConfig:
-    return config.changed({"evaluate.split": HELD_OUT, "evaluate.limit": 0, "evaluate.views": ("whole",), "evaluate.shots": 0})
-
-
 def _play(run: Pipeline, data: Data, plan: _Plan) -> Forecast:
     config, samples = run.config, run.config.forecast.samples
 
     def play(samples: int, stage: str) -> Evaluated:
-        settings = _held_out(config).changed({"evaluate.limit": plan.questions, "evaluate.samples": samples})
+        settings = config.changed({**HELD_OUT, "evaluate.limit": plan.questions, "evaluate.samples": samples})
         return evaluate_once(replace(run, config=settings), data, PolicySpec(UNTRAINED, config.policy), f"forecast-{stage}")
 
     greedy, sampled = play(1, "greedy"), play(samples, "sampled")

@@ -33,13 +33,6 @@ def play_shard(request: ShardRequest, config: RunConfig) -> dict[str, object]:
         found = has_shard(config.paths.evals, request.key, shard)
         if not found:
             with Progress(f"evaluate {spec.name}, shard {shard.name}", "questions") as progress:
-                in_child(
-                    play_evaluation,
-                    EvaluationTarget(request.key, shard),
-                    spec,
-                    request.digest,
-                    request.index_key,
-                    config,
-                    progress=progress,
-                )
+                target = EvaluationTarget(request.key, shard)
+                in_child(play_evaluation, target, spec, request.digest, request.index_key, config, progress=progress)
     return {"n": shard.stop - shard.start, "found": found, "host": socket.gethostname()}

@@ -66,7 +66,7 @@ def _promote(run: Pipeline, data: Data, trained: Trained, before: Evaluated, aft
 def _ask(run: Pipeline, trained: Trained, before: Evaluated, after: Evaluated, reason: str) -> Approval:
     """Show the comparison and ask a person, recording the answer."""
     with run.stage("approve") as run_id:
-        table = render_evaluations(run.config, before, after)
+        table = render_evaluations(run.config.paths, run.config.decision, before, after)
         show_comparison(table)
         asked = f"Shall version {trained['version']} of {run.config.tracking.registered_model} become the champion?"
         answer = ask_to_approve(f"{asked}\n\n{table}\n\n{escape(reason)}", run.config.tracking.approval_s)

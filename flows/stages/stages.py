@@ -3,6 +3,7 @@
 import re
 from contextlib import ExitStack
 from dataclasses import replace
+from pathlib import Path
 
 from flows.runtime.device import device
 from flows.runtime.settings import recordable
@@ -81,10 +82,9 @@ def build_current_index(run: Pipeline, digest: str, key: str, current: bool = Tr
     """Build the index version of the corpus or find it, and make it current unless it is for this run alone."""
     config = run.config
     with run.stage("index", key) as run_id:
-        build = fresh(build_index_task, is_complete(config.paths.index / key)).with_options(
-            **retried(bool(config.retrieval.embedder.base_url))
-        )
-        built = build(key, config.paths.data_dir, code_digest(*INDEX_CODE), digest, config, current)
+        build = fresh(build_index_task, is_complete(config.paths.index / key))
+        build = build.with_options(**retried(bool(config.retrieval.embedder.base_url)))
+        built = build(key, config.paths.data_dir, code_digest(*INDEX_CODE), digest, config.paths, config.retrieval, current)
         if current and current_key(config.paths.index) != key:  # a stored result was found
             set_current(config.paths.index, key)
         run.note_keys(index_key=key)
@@ -137,7 +137,7 @@ def evaluate_once(run: Pipeline, data: Data, spec: PolicySpec, stage: str) -> Ev
         if spec.policy is not None:
             record_prompt(run, run_id)
         model = spec.policy.adapter or spec.policy.model if spec.policy and not spec.policy.base_url and plain else None
-        record_evaluation_task(run_id, spec.name, key, model, config)
+        record_evaluation_task(run_id, spec.name, key, model, config.judge, config.paths, config.tracking)
         run.tracker.set_tags(run_id, {"slmsearch.policy": spec.name, "slmsearch.eval_key": key})
     run.note_keys(**{f"eval_key_{stage.removeprefix('evaluate-')}": key})
     return result
@@ -185,8 +185,10 @@ def start_from_examples(run: Pipeline, data: Data) -> Pipeline:
 
 def lay_out_training(run: Pipeline, data: Data) -> str:
     """Arrange the finished training as one directory; return it."""
+    config = run.config
     with run.stage("lay-out"):
-        return lay_out_task(data.digest, data.index_key, run.config)
+        folder = Path(config.paths.data_dir) / environment_of(config).data.output
+        return lay_out_task(make_job(config, data.digest, data.index_key), folder)
 
 
 def train_sft_control(run: Pipeline, data: Data, seconds: float, name: str, training: str) -> Control:

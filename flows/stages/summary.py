@@ -19,7 +19,7 @@ from flows.runtime.links import latest_name, mlflow_run_url
 from flows.stages.artifacts import escape, show_comparison, show_report, show_table
 from flows.stages.pipeline import Pipeline
 from slmsearch.artifacts.files import replace_text
-from slmsearch.config import RunConfig
+from slmsearch.config import DecisionConfig, PathsConfig
 from slmsearch.environments.registry import environment_of
 from slmsearch.environments.searcher.searcher_environment import RETRIEVE_THEN_ANSWER
 from slmsearch.evaluate.compare import replay
@@ -165,7 +165,7 @@ def summarise_run(run: Pipeline, outcome: Outcome) -> dict[str, object]:
     return summary
 
 
-def figures_of(found: Evaluated) -> dict[str, Any]:
+def figures_of(found: Evaluated) -> dict[str, object]:
     """Return a policy's number of questions, its metrics, and the same by slice."""
     return {"n": found["n"], **found["metrics"], "by": found["slices"]}
 
@@ -173,7 +173,8 @@ def figures_of(found: Evaluated) -> dict[str, Any]:
 def render_comparison(run: Pipeline, outcome: Outcome) -> str:
     """Render before, after and the decision as Markdown."""
     beside = [escape(outcome.beside_search.describe())] if outcome.beside_search else []
-    return "\n\n".join([render_evaluations(run.config, outcome.before, outcome.after), describe_decision(outcome), *beside])
+    table = render_evaluations(run.config.paths, run.config.decision, outcome.before, outcome.after)
+    return "\n\n".join([table, describe_decision(outcome), *beside])
 
 
 def describe_decision(outcome: Outcome) -> str:
@@ -181,9 +182,9 @@ def describe_decision(outcome: Outcome) -> str:
     return f"**{outcome.decision['decision']}**: {escape(outcome.decision['reason'])}"
 
 
-def render_evaluations(config: RunConfig, before: Evaluated, after: Evaluated) -> str:
+def render_evaluations(paths: PathsConfig, decision: DecisionConfig, before: Evaluated, after: Evaluated) -> str:
     """Render two evaluations side by side as Markdown."""
-    comparison = replay(config.paths.evals / before["key"], config.paths.evals / after["key"], config.decision)
+    comparison = replay(paths.evals / before["key"], paths.evals / after["key"], decision)
     return f"{comparison_table(comparison).to_markdown()}\n\n{escape(describe_comparison(comparison))}"
 
 
@@ -201,7 +202,7 @@ def leave_reports(run: Pipeline, summary: dict[str, object]) -> None:
     with tolerated("tables and figures", warnings):
         show_table("evaluations", report_task(run.run_id, run.config.paths, run.config.tracking), "Policies on the same questions")
     with tolerated("report page", warnings):
-        made = report_page_task([run.run_id], run.config)
+        made = report_page_task([run.run_id], run.config.paths, run.config.tracking)
         warnings += made["warnings"]
         summary["report"] = {name: made[name] for name in ("page", "artifact", "bytes")}
         place = mlflow_run_url(run.config.tracking, run.tracker.experiment_id, run.run_id, find_up(run.config.paths))

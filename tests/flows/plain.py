@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from slmsearch.config import RunConfig
+from slmsearch.config import JudgeConfig, PathsConfig, RunConfig, TrackingConfig
 from slmsearch.corpus.data_report import DataReport
 from slmsearch.evaluate.store import load_evaluation
 from tasks.tracking import open_tracker
@@ -40,9 +40,11 @@ def plain(task: Any) -> Plain:
     return Plain(task.function if isinstance(task, Plain) else task.fn)
 
 
-def record_metrics(run_id: str, _name: str, key: str, _model: str | None, config: RunConfig) -> None:
+def record_metrics(
+    run_id: str, _name: str, key: str, _model: str | None, _judge: JudgeConfig, paths: PathsConfig, tracking: TrackingConfig
+) -> None:
     """Record an evaluation without its table and traces."""
-    open_tracker(config.paths, config.tracking).record_metrics(run_id, load_evaluation(config.paths.evals, key).metrics)
+    open_tracker(paths, tracking).record_metrics(run_id, load_evaluation(paths.evals, key).metrics)
 
 
 def small_run(home: Path, empty_store: Path, **sections: dict[str, Any]) -> RunConfig:

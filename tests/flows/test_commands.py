@@ -233,7 +233,7 @@ def test_report_takes_a_run_and_says_where_it_went(invoke: Invoke, monkeypatch: 
     asked: list[Any] = []
     runs = [{"run_id": "abcdef0123", "name": "clever-otter", "decision": "promote"}]
     monkeypatch.setattr(
-        "tasks.runs.make_page", lambda names, config, output, episodes: asked.append((names, episodes)) or {**made, "runs": runs}
+        "tasks.runs.make_page", lambda names, paths, tracking, output, episodes: asked.append((names, episodes)) or {**made, "runs": runs}
     )
     code, out, err = invoke("report", "latest", "abcd", "--episodes", "20")
     assert (code, asked) == (0, [(("latest", "abcd"), 20)])

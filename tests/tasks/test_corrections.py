@@ -14,4 +14,4 @@ def test_corrections_are_those_of_the_same_pages_the_newest_first(tmp_path: Path
                                               (f"{tmp_path}/harbour/../notes", None), (str(tmp_path / "notes"), "folder a")]):  # fmt: skip
         log.append(Feedback("When?", "1500", "wrong", str(number), pages=pages, within=within))
     log.append(Feedback("When?", "1500", "right", pages=str(tmp_path / "notes")))
-    assert [one.answer for one in _corrections(config)] == ["3", "1", "0"]
+    assert [one.answer for one in _corrections(config.corpus.pages, config.paths)] == ["3", "1", "0"]

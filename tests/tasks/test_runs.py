@@ -114,14 +114,14 @@ def test_a_damaged_evaluation_is_named_and_the_rest_is_shown(config: RunConfig, 
 
 def test_the_page_is_written_and_kept_with_the_run_once(config: RunConfig, runs: dict[str, str]) -> None:
     for _ in range(2):
-        made = make_page(["latest"], config)
+        made = make_page(["latest"], config.paths, config.tracking)
     path = Path(made["page"])
     assert path.name == f"clever-otter-{runs['whole'][:8]}.html" and path.parent.name == "reports"
     assert "Report of <bdi>clever-otter</bdi>" in path.read_text(encoding="utf-8")
     client = open_tracker(config.paths, config.tracking).client
     assert [item.path for item in client.list_artifacts(runs["whole"], "report")] == ["report/report.html"]
 
-    both = make_page(["latest", runs["train"], "clever-otter"], config, Path(config.paths.mlruns_dir) / "both.html")
+    both = make_page(["latest", runs["train"], "clever-otter"], config.paths, config.tracking, Path(config.paths.mlruns_dir) / "both.html")
     assert [run["name"] for run in both["runs"]] == ["clever-otter", "brave-newt"], "a run named twice is one"
     for run_id in (runs["whole"], runs["train"]):
         assert both["artifact"] in [item.path for item in client.list_artifacts(run_id, "report")]

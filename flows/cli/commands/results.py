@@ -55,7 +55,7 @@ def report(session: Session, runs: tuple[str, ...], output: Path | None, episode
         drawn = make_figure(runs, session.config.paths, session.config.tracking, figure)
         session.finish(drawn, f"{short_path(figure)} ({figure.stat().st_size / 1e3:.0f} kB)")
         return
-    made = make_page(runs, session.config, output, episodes)
+    made = make_page(runs, session.config.paths, session.config.tracking, output, episodes)
     for warning in made["warnings"]:
         session.say(f"warning: {warning}")
     shown = "\n".join(f"  {run['name']}  {run['run_id'][:8]}  {run['decision']}".rstrip() for run in made["runs"])
