@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from slmsearch.config import EvaluateConfig, RunConfig
+from slmsearch.config import EvaluateConfig, PolicyConfig, RunConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.environments.environment import Environment
-from slmsearch.environments.registry import environment_of, open_environment
+from slmsearch.environments.registry import environment_of
 from slmsearch.environments.searcher.twins import TWINS_VERSION
 from slmsearch.episodes.episode import Episode
 from slmsearch.episodes.playable import without_token_limits
@@ -216,21 +216,21 @@ def find_model(base_url: str, api_key: str = "none") -> str:
     return names[0]
 
 
-def ask_served(questions: Sequence[str], config: RunConfig, temperature: float = 0.0) -> list[Episode]:
-    """Play questions with the configured policy on its server, and return the episodes.
+def ask_served(questions: Sequence[str], environment: Environment, policy: PolicyConfig, temperature: float = 0.0) -> list[Episode]:
+    """Play questions with a policy on its server, and return the episodes.
 
     Args:
         questions: texts.
-        config: of the run, whose policy has a server.
+        environment: open.
+        policy: model with a server.
         temperature: 0 is greedy.
 
     Raises:
         GenerationError: the server did not answer.
     """
-    environment = open_environment(config)
     asked = [Question(f"q{i}", text, "") for i, text in enumerate(questions)]
-    sampler = make_policy_sampler(PolicySpec(config.policy.model, config.policy), environment, asked)
-    sampling = Sampling(temperature, config.evaluate.seed, environment.limits.max_turn_tokens)
+    sampler = make_policy_sampler(PolicySpec(policy.model, policy), environment, asked)
+    sampling = Sampling(temperature, EvaluateConfig.seed, environment.limits.max_turn_tokens)
     episodes = environment.complete(asked, environment.play(asked, sampler, sampling))
     broken = next((episode.failure for episode in episodes if episode.failure), "")
     if broken:

@@ -45,11 +45,13 @@ def rollout(session: Session, shapes: tuple[str, ...], runs: int, device: str) -
     """
     from slmsearch.extensions.bench.gpu import require_card
     from slmsearch.extensions.bench.rollout import run_rollout
+    from slmsearch.extensions.bench.shapes import demo_shape
 
     if device == "cuda":
         require_card("nothing to measure; leave --device away to measure on the CPU")
-    make_real = partial(_make_real, session)
-    _finish(session, "rollout", run_rollout(session.config, make_real, shapes or ("demo", "long", "real"), runs, session.say, device))
+    makers, home = {"demo": partial(demo_shape, session.config), "real": partial(_make_real, session)}, session.config.paths.data_dir
+    shapes = shapes or ("demo", "long", "real")
+    _finish(session, "rollout", run_rollout(makers, Path(home) / "bench", shapes, runs, session.say, device))
 
 
 @command(bench, "decode")

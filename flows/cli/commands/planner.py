@@ -200,6 +200,7 @@ def infer(
     from pydantic import SecretStr
 
     from flows.runtime.settings import read_environment
+    from slmsearch.environments.registry import open_environment
     from slmsearch.evaluate.run import ask_served, find_model
 
     key = read_environment().get("OPENAI_API_KEY", "none")
@@ -209,7 +210,8 @@ def infer(
     served: dict[str, object] = {"policy.model": name, "policy.base_url": server["base_url"], "policy.api_key": SecretStr(key)}
     if max_tokens is not None:
         served |= {"planner.max_plan_tokens": max_tokens, "searcher.max_turn_tokens": max_tokens}
-    episodes = ask_served(questions, config.changed({**served, "policy.adapter": None}), temperature)
+    config = config.changed({**served, "policy.adapter": None})
+    episodes = ask_served(questions, open_environment(config), config.policy, temperature)
     answers = [
         {"question": asked, "answer": e.answer, "stop_reason": e.stop_reason.value, "transcript": transcribe(e), "seconds": e.seconds}
         for asked, e in zip(questions, episodes, strict=True)

@@ -30,14 +30,13 @@ import torch
 from transformers import GenerationConfig
 from transformers.generation.configuration_utils import ContinuousBatchingConfig
 
-from slmsearch.config import RunConfig
 from slmsearch.environments.searcher.prompt import make_prompt
 from slmsearch.episodes.episode import Episode
 from slmsearch.episodes.sampler import Sampling
 from slmsearch.extensions.bench.real import STEP
 from slmsearch.extensions.bench.recorded import COMMIT, recorded_build
 from slmsearch.extensions.bench.result import Result, Say, Spread, describe_machine, median_ratio, tabulate, take_turns
-from slmsearch.extensions.bench.shapes import BenchShape, demo_shape, long_shape
+from slmsearch.extensions.bench.shapes import BenchShape, long_shape
 from slmsearch.extensions.bench.steps import NO_LEARNING, OTHER, WARM_UP, OurSide, PeerSide, SideProcess, Stopwatch, Times, now, open_side
 from slmsearch.extensions.bench.trees import compare_trees
 from slmsearch.models.attention import MADE_FOR, use_attention
@@ -91,17 +90,19 @@ CARD = {
 
 
 def run_rollout(
-    config: RunConfig, make_real: Callable[[], BenchShape], shapes: tuple[str, ...], runs: int, say: Say, device: str = "cpu"
+    makers: Mapping[str, Callable[[], BenchShape]], home: Path, shapes: Sequence[str], runs: int, say: Say, device: str = "cpu"
 ) -> Result:
-    """Measure `runs` steps of each side, at least 5 for a published figure; return medians, spreads and ratios by shape."""
+    """Measure `runs` steps of each side, at least 5 for a published figure; return medians, spreads and ratios by shape.
+
+    `makers` make all shapes but `long`; `home` keeps the recorded build.
+    """
     figures: dict[str, dict[str, object]] = {}
     sides, uses = list[dict[str, object]](), list[dict[str, object]]()
     with TemporaryDirectory(prefix="slmsearch-bench-") as directory:
         for name in shapes:
-            makers = {"demo": lambda: demo_shape(config), "long": lambda: long_shape(Path(directory) / "long"), "real": make_real}
-            shape = on_device(makers[name](), device)
+            shape = on_device(makers[name]() if name in makers else long_shape(Path(directory) / "long"), device)
             with watching_card(device == "cpu") as card:
-                times, figures[name], inputs = measure_speed(shape, runs, Path(directory), say, card, Path(config.paths.data_dir) / "bench")
+                times, figures[name], inputs = measure_speed(shape, runs, Path(directory), say, card, home)
             say(f"{name}: gradients row by row and over trees")
             figures[name] |= {**times, **compare_trees(shape, inputs)}
             if name in CONTINUOUS:
