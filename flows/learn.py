@@ -15,7 +15,7 @@ from flows.stages.pipeline import DEFAULTS, Pipeline, open_pipeline
 from flows.stages.stages import evaluate_policy, prepare_data
 from flows.train import train_in
 from slmsearch.artifacts.files import read_json, replace_json, replace_text
-from slmsearch.config import DecisionConfig, PolicyConfig, RunConfig
+from slmsearch.config import DecisionConfig, PathsConfig, PolicyConfig, RunConfig
 from slmsearch.corpus.store import read_manifest
 from slmsearch.environments.searcher.twins import UNKNOWABLE
 from slmsearch.errors import ConfigError, CorpusError, ModelError
@@ -51,7 +51,7 @@ def learn(config: RunConfig = DEFAULTS) -> dict[str, object]:
     questions = None if mine else config.corpus.questions
     config = config.changed({"tracking.registered_model": f"slmsearch-{folder.name}", "corpus.questions": questions})
     with held(folder, config.corpus.pages), open_pipeline("learn", config, trains=True) as run:
-        first = choose_first(run.config)
+        first = choose_first(run.config.policy, run.config.learn.adapter, run.config.paths)
         run, data, asked = make_questions(run)
         champion = find_beginning(run, data, folder / BEGINNINGS)
         key = content_key(run=run.key, data=data.digest)
@@ -132,16 +132,15 @@ def ask_twins(run: Pipeline, data: Data, train_key: str) -> dict[str, float] | N
     return found["trust"].get("twins/unknown_right", {}).get("all")
 
 
-def choose_first(config: RunConfig) -> PolicyConfig:
+def choose_first(policy: PolicyConfig, adapter: str | None, paths: PathsConfig) -> PolicyConfig:
     """Return the configured policy, with `learn.adapter` if that belongs to its model and no other adapter is configured.
 
     Raises:
         ModelError: `learn.adapter` names no adapter.
     """
-    policy, adapter = config.policy, config.learn.adapter
     if adapter is None or policy.adapter:
         return policy
-    require_model(adapter, "learn.adapter", config.paths, "adapter_config.json")
+    require_model(adapter, "learn.adapter", paths, "adapter_config.json")
     same = name_of(read_base(adapter) or "") == name_of(policy.model)
     return policy.model_copy(update={"adapter": adapter}) if same else policy
 

@@ -11,8 +11,9 @@ from flows.runtime.servers import Say
 from flows.stages.policy_choice import choose_policy
 from slmsearch.artifacts.directories import require_replaceable
 from slmsearch.artifacts.files import read_json
-from slmsearch.config import PolicyConfig, RunConfig
+from slmsearch.config import PolicyConfig, RunConfig, SearcherConfig
 from slmsearch.corpus.store import load_questions
+from slmsearch.environments.environment import Environment
 from slmsearch.environments.registry import environment_of, open_environment
 from slmsearch.environments.searcher.prompt import make_prompt
 from slmsearch.errors import ModelError, ServiceError
@@ -57,30 +58,29 @@ def export_policy(
         raise ModelError(f"{policy} has no model: name an adapter or a model")
     require_policy(spec.policy, config.paths)
     played = spec.policy
-    if other := _find_other_settings(config, played):
+    if other := _find_other_settings(config.searcher, played):
         say(f"{policy} was trained with another {', '.join(other)}: written is what is configured now; give the former with --config")
     found: list[Parity] = []
 
     def check(exported: Exported) -> None:
         found.append(check_parity(config, played, exported, questions, say))
 
-    exported = export_gguf(played, out, kind, describe_interface(config), check if questions else None)
+    exported = export_gguf(played, out, kind, describe_interface(environment_of(config)), check if questions else None)
     return exported, found[0] if found else None
 
 
-def _find_other_settings(config: RunConfig, policy: PolicyConfig) -> list[str]:
+def _find_other_settings(searcher: SearcherConfig, policy: PolicyConfig) -> list[str]:
     """Return the settings of the searcher with which an adapter of this installation was trained, and which are others now."""
     job = read_json(Path(policy.adapter).parent / "job.json") if policy.adapter else {}
-    trained, now = job.get("config", {}).get("searcher", {}), config.searcher.model_dump(mode="json")
+    trained, now = job.get("config", {}).get("searcher", {}), searcher.model_dump(mode="json")
     return [f"searcher.{name}" for name, value in trained.items() if name in now and now[name] != value]
 
 
-def describe_interface(config: RunConfig) -> Interface:
-    """Describe how the configured environment is played: its system message, and a searcher's calls."""
-    opening = environment_of(config).opening("")
+def describe_interface(environment: Environment) -> Interface:
+    """Describe how an environment is played: its system message, and a searcher's calls."""
+    opening, searcher = environment.opening(""), environment.config.searcher
     system = next((message["content"] for message in opening if message["role"] == "system"), "")
-    searcher = config.searcher
-    if config.environment != "searcher" or searcher.reads != "tools":
+    if environment.config.environment != "searcher" or searcher.reads != "tools":
         return Interface(system, "", (), searcher.tool_role)
     declared = opening[0].get("tools")
     tools = json.loads(declared) if declared else [tool.describe() for tool in TOOLS if tool.name != ASK]

@@ -24,7 +24,7 @@ import psutil
 from flows.runtime.pool import POOL
 from flows.runtime.process_environment import prefect_home
 from flows.runtime.servers import WORKER, Say, close_service, last_line, start_service
-from slmsearch.config import PathsConfig, RunConfig, TrackingConfig, TrainConfig
+from slmsearch.config import PathsConfig, TrackingConfig, TrainConfig
 from slmsearch.errors import ServiceError
 from slmsearch.foreign import cause_of
 from slmsearch.processes.child import ChildProcess
@@ -57,11 +57,12 @@ def worker_name() -> str:
     return f"worker-{socket.gethostname()}"
 
 
-def serve_worker(config: RunConfig, name: str, limit: int, say: Say) -> None:
+def serve_worker(paths: PathsConfig, tracking: TrackingConfig, train: TrainConfig, name: str, limit: int, say: Say) -> None:
     """Start a worker and keep it until Ctrl-C or SIGTERM; then cancel its flow runs, wait for them, and end.
 
     Args:
-        config: names the directory of logs and the number of devices.
+        paths, tracking: name the directory of logs and the store whose states are corrected.
+        train: has the number of devices.
         name: name of the worker in its pool.
         limit: flow runs at a time, 0 for any number; shards of evaluations do not count.
         say: receives lines for a person.
@@ -69,13 +70,13 @@ def serve_worker(config: RunConfig, name: str, limit: int, say: Say) -> None:
     Raises:
         ServiceError: the pool does not exist, or the worker ended by itself.
     """
-    plans = _plan(name, limit, config.train)
+    plans = _plan(name, limit, train)
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: stop.set())
-    correct = partial(reconcile_and_say, config.paths, config.tracking, frozenset(plans), say)
+    correct = partial(reconcile_and_say, paths, tracking, frozenset(plans), say)
     threading.Thread(target=_keep_states_true, args=(correct, stop), daemon=True).start()
-    workers = [_start(each, options, config.paths) for each, options in plans.items()]
+    workers = [_start(each, options, paths) for each, options in plans.items()]
     say(f"worker {name} of pool {POOL} at {os.environ.get('PREFECT_API_URL')}; its log is {workers[0].log}")
     try:
         while not stop.wait(1.0):

@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 
 from slmsearch.artifacts.directories import find_damage, hash_files, seal
 from slmsearch.artifacts.files import file_hash, read_json, replace_json
-from slmsearch.config import ControlConfig, PolicyConfig, RunConfig, SftConfig
+from slmsearch.config import ControlConfig, LoraSection, PolicyConfig, RunConfig, SftConfig
 from slmsearch.config.secrets import put_secrets, split_secrets
 from slmsearch.environments.registry import environment_of
 from slmsearch.environments.searcher.prompt import make_prompt
@@ -118,7 +118,7 @@ def start_key(config: RunConfig, digest: str) -> str | None:
         version=START_VERSION,
         model=model_hash(config.policy.model),
         sft=config.sft.key_parts(),
-        **_lora_part(config),
+        **_lora_part(config.policy, config.train.lora if config.sft.lora else None),
         **({"adapter": model_hash(config.policy.adapter)} if config.policy.adapter else {}),
         **_template_part(config.policy),
         **parts,
@@ -134,7 +134,7 @@ def control_key(config: RunConfig, model_key: str, train_key: str) -> str:
         version=CONTROL_VERSION,
         model=model_key,
         sft=control_settings(config.control, config.sft).key_parts(),
-        **_lora_part(config),
+        **_lora_part(config.policy, config.train.lora if config.sft.lora else None),
         **_template_part(config.policy),
         top_k=config.retrieval.top_k,
         searcher=config.searcher.model_dump(include={"max_episode_tokens", "max_turn_tokens", "missing_names", "tool_role"}),
@@ -157,9 +157,9 @@ def _dtype_of(policy: PolicyConfig) -> str:
     return "nf4" if policy.load_in_4bit else policy.dtype
 
 
-def _lora_part(config: RunConfig) -> dict[str, object]:
+def _lora_part(policy: PolicyConfig, lora: LoraSection | None) -> dict[str, object]:
     """Return what decides a supervised training of adapters beside its examples: their size, and the numbers of the base."""
-    return {"lora": config.train.lora.key_parts(), "dtype": _dtype_of(config.policy)} if config.sft.lora else {"lora": None}
+    return {"lora": lora.key_parts(), "dtype": _dtype_of(policy)} if lora else {"lora": None}
 
 
 def _template_part(policy: PolicyConfig) -> dict[str, object]:

@@ -13,6 +13,7 @@ from flows.ops import gguf
 from slmsearch.artifacts.directories import seal
 from slmsearch.config import PolicyConfig, RunConfig
 from slmsearch.corpus.store import load_questions
+from slmsearch.environments.registry import environment_of
 from slmsearch.errors import ServiceError
 from slmsearch.models.known import shipped_models
 from slmsearch.training import export_gguf
@@ -125,7 +126,7 @@ def test_what_cannot_be_taken_away_is_said_in_one_line_and_loses_nothing(
     ],
 )
 def test_the_readme_tells_the_calls_that_were_trained(changed: dict[str, Any], holds: list[str], lacks: list[str]) -> None:
-    interface = gguf.describe_interface(RunConfig().changed(changed))
+    interface = gguf.describe_interface(environment_of(RunConfig().changed(changed)))
     readme = export_gguf.make_readme("m", "m.gguf", interface, True, 2048)
     assert all(text in readme for text in holds) and not any(text in readme for text in lacks), readme
 
@@ -135,10 +136,10 @@ def test_settings_that_are_not_those_of_the_training_are_named(tmp_path: Path) -
     now = RunConfig()
     trained = now.searcher.model_dump(mode="json")
     policy = PolicyConfig(model="m", adapter=str(tmp_path / "adapter"))
-    assert gguf._find_other_settings(now, policy) == [], "nothing is known of it"
+    assert gguf._find_other_settings(now.searcher, policy) == [], "nothing is known of it"
     for changed, named in (({}, []), ({"system_prompt": "Search."}, ["searcher.system_prompt"])):
         (tmp_path / "job.json").write_text(json.dumps({"config": {"searcher": {**trained, **changed}}}))
-        assert gguf._find_other_settings(now, policy) == named
+        assert gguf._find_other_settings(now.searcher, policy) == named
 
 
 def test_ollamas_refusal_is_passed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from flows.cli.text import render_result
 from flows.learn import choose_first, learn
 from flows.runtime.settings import load_config
 from flows.stages.pipeline import USED_S
-from slmsearch.config import RunConfig
+from slmsearch.config import PolicyConfig, RunConfig
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.store import build_corpus, read_pages
 from slmsearch.environments.searcher.indexed_corpus import IndexedCorpus
@@ -174,16 +174,20 @@ def test_the_first_training_begins_with_the_adapter_of_its_model_and_later_ones_
 def test_an_adapter_of_another_model_is_not_begun_with_and_one_that_is_missing_is_one_line(isolated_environment: Path) -> None:
     adapter = isolated_environment / "data" / "models" / "smollm2-135m-searcher"
     named = ["--learn.adapter", adapter.name, "--policy.model"]
+
+    def choose(config: RunConfig) -> PolicyConfig:
+        return choose_first(config.policy, config.learn.adapter, config.paths)
+
     config = load_config([], [*named, "smollm2-135m-instruct"])
     with pytest.raises(ModelError, match=r"smollm2-135m-searcher' \(adapter_config\.json is missing\): correct learn\.adapter"):
-        choose_first(config.changed({"learn.adapter": str(adapter)}))
+        choose(config.changed({"learn.adapter": str(adapter)}))
     adapter.mkdir(parents=True)
     (adapter / "adapter_config.json").write_text('{"base_model_name_or_path": "smollm2-135m-instruct"}')
     same, other = (load_config([], [*named, model]) for model in ("smollm2-135m-instruct", "Qwen/Qwen2.5-3B-Instruct"))
-    assert choose_first(same) == same.policy.model_copy(update={"adapter": str(adapter)})
-    assert choose_first(other) == other.policy
+    assert choose(same) == same.policy.model_copy(update={"adapter": str(adapter)})
+    assert choose(other) == other.policy
     own = same.changed({"policy.adapter": "mine"})
-    assert choose_first(own) == own.policy
+    assert choose(own) == own.policy
 
 
 def test_another_writer_asks_anew_and_pages_keep_their_split(isolated_environment: Path, monkeypatch: pytest.MonkeyPatch) -> None:

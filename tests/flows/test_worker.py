@@ -128,7 +128,7 @@ def test_told_to_end_without_a_server_a_worker_says_so_and_ends(monkeypatch: pyt
     monkeypatch.setattr(worker, "flow_runs_below", lambda _: [uuid4()])
     monkeypatch.setattr(worker.signal, "signal", lambda *_: None)
     monkeypatch.setattr(worker, "threading", SimpleNamespace(Event=ToldToEnd, Thread=lambda **_: SimpleNamespace(start=lambda: None)))
-    worker.serve_worker(RunConfig(), "w", 0, said.append)
+    worker.serve_worker(PathsConfig(), TrackingConfig(), TrainConfig(), "w", 0, said.append)
     assert "cannot be cancelled and are killed" in said[-1] and "Connection refused" in said[-1]
     assert signals == [pool_worker.CLOSE], "it takes no more"
     assert stopped == [service]

@@ -170,7 +170,7 @@ def worker(session: Session, name: str | None, limit: int, check: bool) -> None:
         silent = check_worker(name)
         session.finish({"worker": name, "reported_s_ago": silent}, f"worker {name} reported {silent:.0f} s ago")
         return
-    serve_worker(config, name, limit, session.say)
+    serve_worker(config.paths, config.tracking, config.train, name, limit, session.say)
     session.finish({"stopped": True}, "stopped")
 
 
@@ -186,11 +186,12 @@ def doctor(session: Session, fix: bool, strict: bool) -> None:
     from flows.ops.doctor.checks import examine, render
     from flows.ops.doctor.collect import look, remove_leftovers
 
-    facts = look(session.config)
+    config = session.config
+    facts = look(config.paths, config.retrieval, config.tracking)
     findings, done = examine(facts), list[str]()
     if fix:
-        done = remove_leftovers(facts, session.config.paths, session.config.tracking)
-        findings = examine(look(session.config))
+        done = remove_leftovers(facts, config.paths, config.tracking)
+        findings = examine(look(config.paths, config.retrieval, config.tracking))
     failing = ("error", "warning") if strict else ("error",)
     wrong = any(finding.severity in failing for finding in findings)
     session.finish({"findings": [asdict(finding) for finding in findings], "fixed": done}, render(findings, done), negative=wrong)

@@ -18,7 +18,7 @@ from flows.runtime.api import SERVER, client_of, find_up, record_files
 from flows.runtime.pool import POOL
 from flows.runtime.settings import read_environment
 from slmsearch.artifacts.directories import find_abandoned, remove_abandoned
-from slmsearch.config import PathsConfig, RunConfig, TrackingConfig
+from slmsearch.config import PathsConfig, RetrievalConfig, TrackingConfig
 from slmsearch.errors import SlmSearchError
 from slmsearch.foreign import cause_of, without_credentials
 from slmsearch.http_client import ANSWER_SECONDS, answers, make_client
@@ -36,11 +36,10 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
 """Text in the command line of each kind of server."""
 
 
-def look(config: RunConfig) -> Facts:
-    """Collect the facts of the installation that a configuration uses."""
+def look(paths: PathsConfig, retrieval: RetrievalConfig, tracking: TrackingConfig) -> Facts:
+    """Collect the facts of the installation that these settings use."""
     environment, damaged = read_environment(), list[str]()
-    homes = tuple(dict.fromkeys((Path(config.paths.data_dir), Path(config.paths.mlruns_dir))))
-    paths = config.paths
+    homes = tuple(dict.fromkeys((Path(paths.data_dir), Path(paths.mlruns_dir))))
     staging = (paths.corpora, paths.corpora / "sources", paths.index, paths.evals, Path(paths.mlruns_dir))
     installed = [(found.metadata["Name"], found.version) for found in importlib.metadata.distributions()]
     pointer = Path.cwd() / POINTER
@@ -52,10 +51,10 @@ def look(config: RunConfig) -> Facts:
         entered_by_others=tuple(str(home) for home in homes if home.is_dir() and home.stat().st_mode & 0o007),
         listeners=tuple(_listeners(damaged)),
         prefect=_prefect(paths, environment, damaged),
-        chroma_server=_chroma_server(config.retrieval.chroma_url) if config.retrieval.chroma_url else None,
+        chroma_server=_chroma_server(retrieval.chroma_url) if retrieval.chroma_url else None,
         abandoned=tuple(found for home in staging for found in find_abandoned(home)),
-        dead_records=(*(() if find_up(config.paths) else record_files(config.paths)), *([pointer] if is_dead_pointer(pointer) else [])),
-        orphans=_orphans(paths, config.tracking, damaged),
+        dead_records=(*(() if find_up(paths) else record_files(paths)), *([pointer] if is_dead_pointer(pointer) else [])),
+        orphans=_orphans(paths, tracking, damaged),
         damaged=tuple(damaged),
     )
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import islice
 
-from slmsearch.config import PolicyConfig, RunConfig
+from slmsearch.config import PolicyConfig, RunConfig, SearcherConfig
 from slmsearch.corpus.questions import Question
 from slmsearch.environments.writer.writing import answer_drafts, choose_answers, read_question, write_questions
 from slmsearch.episodes.episode import StopReason
@@ -27,22 +27,25 @@ TEMPERATURE = 0.7
 class TrainedQuestionWriter:
     """Writer of questions by a sampler, several sections at a time; it asks for answers that the filters would keep."""
 
-    def __init__(self, sampler: Sampler, config: RunConfig, reader: Reader | None = None, seed: int = 0, ends: float = math.inf) -> None:
+    def __init__(
+        self, sampler: Sampler, config: SearcherConfig, rows: int, reader: Reader | None = None, seed: int = 0, ends: float = math.inf
+    ) -> None:
         """Wrap a sampler.
 
         Args:
             sampler: of the model.
-            config: limits of messages and size of a batch.
+            config: limits of messages.
+            rows: maximum number of questions written at the same time.
             reader: see `QuestionWriter.reader`.
             seed: of answers and questions.
             ends: value of `time.monotonic` after which no further batch is written.
         """
-        self._sampler, self._config, self._seed, self._ends = sampler, config, seed, ends
+        self._sampler, self._config, self._rows, self._seed, self._ends = sampler, config, rows, seed, ends
         self.reader, self.faults = reader, Counter[str]()
 
     def write(self, sections: Sequence[Excerpt], filters: Filters) -> Iterator[list[Draft]]:
         """See `QuestionWriter.write`."""
-        written, step = 0, max(1, self._config.evaluate.batch_size // ASKED_PER_SECTION)
+        written, step = 0, max(1, self._rows // ASKED_PER_SECTION)
         for start in range(0, len(sections), step):
             if time.monotonic() > self._ends:
                 return
@@ -65,7 +68,7 @@ class TrainedQuestionWriter:
         """Write the questions of drafts that have none; those without a usable reply are counted and left out."""
         if not asked:
             return []
-        config, drafts = self._config.searcher, list[Draft]()
+        config, drafts = self._config, list[Draft]()
         questions = [Question(str(first_row + number), "", draft.answer) for number, draft in enumerate(asked)]
         sampling = Sampling(TEMPERATURE, self._seed, config.max_turn_tokens, first_row)
         episodes = write_questions(questions, [draft.place for draft in asked], self._sampler, sampling, config)
@@ -97,7 +100,7 @@ def make_question_writer(config: RunConfig, seed: int = 0, ends: float = math.in
     reads = asked.reader or asked.writer
     reader = partial(answer_drafts, sampler=samplers[reads], config=config.searcher) if reads else None
     if asked.writer:
-        return TrainedQuestionWriter(samplers[asked.writer], config, reader, seed, ends)
+        return TrainedQuestionWriter(samplers[asked.writer], config.searcher, config.evaluate.batch_size, reader, seed, ends)
     served = ServedQuestionWriter(make_client(judge, FORM), judge, reader, ends)
     served.check()
     return served

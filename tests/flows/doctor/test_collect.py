@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.ops.doctor.checks import examine
+from flows.ops.doctor.checks import Facts, examine
 from flows.ops.doctor.collect import look, remove_leftovers
 from flows.runtime.api import UpRecord, page_path, password_path, record_path, write_record
 from slmsearch.artifacts.files import STAGING_PREFIX
@@ -20,6 +20,10 @@ from tests.flows.fakes import make_config, write_corpus
 def gone_pid() -> int:
     done = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, text=True, check=True)
     return int(done.stdout)
+
+
+def facts_of(config: RunConfig) -> Facts:
+    return look(config.paths, config.retrieval, config.tracking)
 
 
 @pytest.fixture
@@ -41,11 +45,11 @@ def test_what_killed_processes_left_is_found_and_mended(config: RunConfig, isola
     run = tracker.start_run("train", "key")
     tracker.set_tags(run, {OWNER: f"{socket.gethostname()} {pid} 12345"})
 
-    facts = look(config)
+    facts = facts_of(config)
     assert (facts.abandoned, facts.dead_records, facts.orphans) == ((half,), records, 1)
     done = remove_leftovers(facts, config.paths, config.tracking)
     assert len(done) == 5 and not any(path.exists() for path in records)
-    again = look(config)
+    again = facts_of(config)
     assert (again.abandoned, again.dead_records, again.orphans) == ((), (), 0)
     assert mine.is_dir(), "its writer lives"
 
@@ -60,16 +64,16 @@ def test_a_server_on_an_open_port_is_seen(config: RunConfig, tmp_path: Path) -> 
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None and process.stdin is not None
         port = int(process.stdout.readline())
-        found = [item for item in look(config).listeners if item.port == port]
+        found = [item for item in facts_of(config).listeners if item.port == port]
         process.stdin.close()
     assert [(item.service, item.host, item.pid, item.guarded) for item in found] == [("chroma", "0.0.0.0", process.pid, False)]
 
 
 def test_the_installation_these_tests_run_in_is_sound(config: RunConfig) -> None:
-    wrong = [finding.describe() for finding in examine(look(config)) if finding.check in ("versions", "chroma")]
+    wrong = [finding.describe() for finding in examine(facts_of(config)) if finding.check in ("versions", "chroma")]
     assert wrong == []
 
 
 def test_a_store_that_cannot_be_read_is_a_finding(config: RunConfig) -> None:
     (Path(config.paths.mlruns_dir) / "mlflow.db").write_text("this is no database, not even a small one")
-    assert any("MLflow at" in finding.message for finding in examine(look(config)))
+    assert any("MLflow at" in finding.message for finding in examine(facts_of(config)))

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slmsearch.config import CorpusConfig, JudgeConfig, LearnConfig, PathsConfig, RunConfig, SearcherConfig
+from slmsearch.config import CorpusConfig, EvaluateConfig, JudgeConfig, LearnConfig, PathsConfig, RunConfig, SearcherConfig
 from slmsearch.corpus.library import Library
 from slmsearch.corpus.pages import Page
 from slmsearch.corpus.questions import Question
@@ -76,7 +76,7 @@ def make(
     def reader(drafts: Sequence[Draft]) -> list[str | None]:
         return answer_drafts(drafts, sampler, CONFIG)
 
-    writer = TrainedQuestionWriter(sampler, RunConfig(), reader, **options)
+    writer = TrainedQuestionWriter(sampler, CONFIG, EvaluateConfig().batch_size, reader, **options)
     return make_questions(filters, 0, writer, kinds=kinds)
 
 
