@@ -144,18 +144,9 @@ def _failed(table: str, rows: list[Row], checks: Sequence[DataCheck]) -> list[Da
             cause = cause_of(outcome.exception_info.get("exception_message"))
             raise CorpusError(f"Great Expectations could not check {table}.{check.column} ({cause}); is the pinned version installed?")
         if not outcome.success:
-            ids = dict.fromkeys(str(row["id"]) for row in outcome.result["unexpected_index_list"])
-            findings.append(
-                DataFinding(
-                    expectation=outcome.expectation_config.type,
-                    table=table,
-                    column=check.column,
-                    severity=check.severity,
-                    failed=outcome.result["unexpected_count"],
-                    sample_ids=tuple(ids)[:SAMPLE_IDS],
-                    message=check.message,
-                )
-            )
+            ids = tuple(dict.fromkeys(str(row["id"]) for row in outcome.result["unexpected_index_list"]))[:SAMPLE_IDS]
+            kind, failed = outcome.expectation_config.type, outcome.result["unexpected_count"]
+            findings.append(DataFinding(kind, table, check.column, check.severity, failed, ids, check.message))
     return findings
 
 

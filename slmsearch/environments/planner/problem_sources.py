@@ -111,16 +111,11 @@ def check_problems(digest: str, problems: Mapping[str, Sequence[Question]]) -> D
         for problem in members:
             splits_of[_normalise(problem)].add(split)
     every = [problem for members in problems.values() for problem in members]
+    in_two = [p.id for p in every if len(splits_of[_normalise(p)]) > 1]
     num_tests = len(problems.get("test", ()))
     checks: list[tuple[Severity, str, str, str, list[str]]] = [
         ("critical", "the gold answer is no number", "is_number", "answer", [p.id for p in every if parse_number(p.answer) is None]),
-        (
-            "critical",
-            "the same problem lies in two splits",
-            "in_one_split",
-            "question",
-            [p.id for p in every if len(splits_of[_normalise(p)]) > 1],
-        ),
+        ("critical", "the same problem lies in two splits", "in_one_split", "question", in_two),
         ("warning", "the problem names no number", "names_a_number", "question", [p.id for p in every if not find_numbers(p.question)]),
         ("warning", f"only {num_tests} test problems", "enough", "split", ["test"] if num_tests < MIN_PER_SPLIT else []),
     ]
