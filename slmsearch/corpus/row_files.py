@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 from slmsearch.corpus.records import Row
 from slmsearch.errors import CorpusError
@@ -131,7 +130,7 @@ def _after_blank(text: str, place: int) -> int:
     return found.end() if found else place
 
 
-def _squad_rows(article: dict[str, Any], where: str) -> Iterator[Row]:
+def _squad_rows(article: Row, where: str) -> Iterator[Row]:
     """Yield the questions of one of SQuAD's articles as rows with a context.
 
     An impossible question, as in SQuAD 2.0, has no answer; a paragraph without questions is a row with a blank one.

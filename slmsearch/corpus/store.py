@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from slmsearch.artifacts.directories import publish, remove, staging_directory
 from slmsearch.artifacts.files import read_json, replace_text
@@ -128,7 +127,7 @@ def add_questions(config: CorpusConfig, corpora_dir: Path, digest: str, skipped:
         CorpusError: the corpus or the questions are missing or broken, or the new corpus cannot be written.
     """
     newest = sorted((corpora_dir / SOURCES).glob("*.json"), key=lambda path: -path.stat().st_mtime)
-    made = next((record for record in map(read_json, newest) if record.get("digest") == digest), dict[str, Any]())
+    made = next((record for record in map(read_json, newest) if record.get("digest") == digest), {})
     parts = made and {**made["parts"], "sources": [made["parts"]["sources"][0], source_print(config.questions)]}
     skipped = [] if skipped is None else skipped
 

@@ -224,7 +224,7 @@ class ChatRenderer:
 
     def render(self, messages: Sequence[Message], opens: bool = True) -> str:
         """Render messages, and the beginning of the policy's next turn if it `opens` one; a `ModelError` where a role is refused."""
-        plain: list[dict[str, Any]] = [{name: m[name] for name in ("role", "content")} for m in messages]
+        plain: list[dict[str, object]] = [{name: m[name] for name in ("role", "content")} for m in messages]
         for message, given in zip(messages, plain, strict=True):
             if "call" in message:
                 given["tool_calls"] = [{"type": "function", "id": "call00000", "function": json.loads(message["call"])}]

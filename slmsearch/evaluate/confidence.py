@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from math import exp, log
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -124,7 +123,7 @@ def _correlation(answers: Sequence[tuple[float, bool, int]]) -> float:
 
 def read_calibration(path: Path) -> Calibration | None:
     """Read a calibration; None if there is none."""
-    held: dict[str, Any] = read_json(path)
+    held = read_json(path)
     if "answers" not in held:
         return None
     answers = tuple((float(confidence), bool(wrong), int(page)) for confidence, wrong, page in held["answers"])

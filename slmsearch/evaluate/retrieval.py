@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Any, Protocol, get_args
+from typing import Protocol, get_args
 
 from slmsearch.config import SearcherConfig
 from slmsearch.corpus.questions import Question, holds_answer
@@ -132,7 +132,7 @@ def measure_shown(toolbox: Toolbox, questions: Sequence[Question], progress: Cal
     return found
 
 
-def summarise_shown(by_form: Mapping[str, Sequence[FirstSearch]], alpha: float) -> dict[str, Any]:
+def summarise_shown(by_form: Mapping[str, Sequence[FirstSearch]], alpha: float) -> dict[str, object]:
     """Summarise what each form of a search shows of the same questions in the same order, with intervals, in total and by group.
 
     Returns:
@@ -142,7 +142,7 @@ def summarise_shown(by_form: Mapping[str, Sequence[FirstSearch]], alpha: float) 
     return {"counts": counts, "groups": groups, "forms": forms}
 
 
-def summarise_ranks(by_retriever: dict[str, list[Ranks]], alpha: float, seed: int) -> dict[str, Any]:
+def summarise_ranks(by_retriever: dict[str, list[Ranks]], alpha: float, seed: int) -> dict[str, object]:
     """Summarise ranks of the same questions in the same order: metrics with intervals, in total and by group, and the gain from fusing.
 
     Returns:
@@ -166,7 +166,7 @@ Counts = dict[str, int]
 
 def _summarise(
     columns: Mapping[str, Sequence[Measured]], metrics: Sequence[str], alpha: float
-) -> tuple[Counts, dict[str, Counts], dict[str, dict[str, Any]]]:
+) -> tuple[Counts, dict[str, Counts], dict[str, dict[str, object]]]:
     """Summarise columns of measurements of the same questions.
 
     Returns:
@@ -180,7 +180,7 @@ def _summarise(
         chosen = [[measured[i] for i in members] for measured in columns.values()]
         return {metric: max(len(_values(some, metric)) for some in chosen) for metric in metrics}
 
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, dict[str, object]] = {}
     for name, measured in columns.items():
         of_groups = {group: _means([measured[i] for i in members], metrics) for group, members in places.items()}
         found[name] = {**_means(measured, metrics), "intervals": _intervals(measured, metrics, alpha), "groups": of_groups}

@@ -5,7 +5,7 @@ little on the turns that are written beside it, because llama.cpp multiplies bat
 """
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
@@ -145,7 +145,7 @@ def open_server(path: str, cpu: bool) -> tuple[str, int]:
     return _servers[0]
 
 
-def write_turns(path: str, cpu: bool, bodies: Sequence[dict[str, Any]]) -> list[list[int]]:
+def write_turns(path: str, cpu: bool, bodies: Sequence[Mapping[str, object]]) -> list[list[int]]:
     """Let the server of this process write turns; return the ids of each, with those of the end or the stop text.
 
     Raises:
@@ -155,7 +155,7 @@ def write_turns(path: str, cpu: bool, bodies: Sequence[dict[str, Any]]) -> list[
 
     with httpx.Client(base_url=open_server(path, cpu)[0], timeout=TIMEOUT_S, trust_env=False) as client, ThreadPoolExecutor(SLOTS) as pool:
 
-        def write(body: dict[str, Any]) -> list[int]:
+        def write(body: Mapping[str, object]) -> list[int]:
             try:
                 reply = client.post("/completion", json=body)
             except httpx.HTTPError as error:

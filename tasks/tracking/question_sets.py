@@ -81,7 +81,7 @@ def record_questions(tracker: Tracker, run_id: str, split: str, questions: Seque
     Raises:
         ServiceError: the store cannot be written to.
     """
-    records: dict[str, dict[str, Any]] = {
+    records = {
         one.question: {"inputs": {"question": one.question}, "expectations": {EXPECTED: one.answer, "aliases": [*one.aliases]}}
         for one in questions
     }

@@ -5,10 +5,9 @@ import os
 import subprocess
 import sys
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import Any
 
 import slmsearch
 from slmsearch.artifacts.directories import replaced_directory
@@ -24,7 +23,7 @@ COMMIT = "70ab687d"
 class RecordedBuild:
     """A process of the recorded build that takes a step of a shape whenever it is asked."""
 
-    def __init__(self, folder: Path, shape: str, settings: dict[str, Any]) -> None:
+    def __init__(self, folder: Path, shape: str, settings: Mapping[str, object]) -> None:
         """Start the process; it loads the shape until the first step.
 
         Args:
@@ -62,7 +61,7 @@ class RecordedBuild:
 
 
 @contextmanager
-def recorded_build(shape: str, settings: dict[str, Any], home: Path, say: Say) -> Iterator[RecordedBuild | None]:
+def recorded_build(shape: str, settings: Mapping[str, object], home: Path, say: Say) -> Iterator[RecordedBuild | None]:
     """Open the recorded build for a shape, after one step; None, and a line that says why, where it cannot be had."""
     with ExitStack() as stack:
         build = None

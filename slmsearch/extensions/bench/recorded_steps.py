@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 
-def main(shape: str, settings: dict[str, Any]) -> None:
+def main(shape: str, settings: dict[str, object]) -> None:
     """Load the shape and take a step for each line."""
     told = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # others print, too
@@ -35,7 +35,7 @@ def main(shape: str, settings: dict[str, Any]) -> None:
             print(json.dumps(watch.take_step(trainer)), file=told, flush=True)
 
 
-def load(files: list[Path], settings: dict[str, Any]) -> Any:
+def load(files: list[Path], settings: dict[str, object]) -> Any:
     """Return the build's settings, with its own folder for data."""
     found = import_module("flows.cli.settings")
     return found.resolve_paths(found.load_config(files, environment={}), Path.cwd()).changed(settings)
