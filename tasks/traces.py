@@ -72,7 +72,7 @@ def episode_span(episode: Episode, row: EpisodeRow, judge: str = "") -> Span:
     """Render an episode as the root span of its trace.
 
     Args:
-        episode: of the row.
+        episode: the row's episode.
         row: with its verdict.
         judge: name of the model that was asked where no rule decides; empty if the verdicts are those of typed match.
     """

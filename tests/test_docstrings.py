@@ -53,6 +53,10 @@ def test_docstrings_begin_with_a_verb_or_a_noun() -> None:
     assert [f"{place} {text[:60]}" for place, text in DOCSTRINGS if CLAUSE.match(text)] == []
 
 
+def test_descriptions_of_arguments_say_what_they_are() -> None:
+    assert [f"{place} {match[1]}" for place, text in DOCSTRINGS for match in re.finditer(r"^ {4,}(\w+: of .*)", text, re.MULTILINE)] == []
+
+
 def test_no_docstring_has_to_be_decoded() -> None:
     assert [f"{place} {match[0]}" for place, text in DOCSTRINGS if (match := INVERSION.search(" ".join(text.split())))] == []
 

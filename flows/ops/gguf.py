@@ -40,10 +40,10 @@ def export_policy(
     """Write the directory of a policy, and check it before it stands there; see `export_gguf` and `check_parity`.
 
     Args:
-        config: of the run.
+        config: settings of the run.
         policy: name of the policy.
         out: directory, missing, empty or an earlier export.
-        kind: of the matrices.
+        kind: type of the matrices: bf16, q8_0 or q4_k_m.
         questions: largest number that the check plays; 0 leaves it out.
         say: receives progress messages.
 
@@ -91,7 +91,7 @@ def check_parity(config: RunConfig, policy: PolicyConfig, exported: Exported, qu
     """Play questions of the configured corpus with a policy in torch and with its file in llama.cpp; keep the figures beside the file.
 
     Args:
-        config: of the run. Questions of the validation split are played; without one, those of `evaluate.split`.
+        config: settings of the run. Questions of the validation split are played; without one, those of `evaluate.split`.
         policy: in torch, on the configured device and in the configured dtype.
         exported: the same as a file.
         questions: largest number.

@@ -23,7 +23,7 @@ def calibrate_searcher(choice: SearcherChoice, split: str, limit: int, wrong_at_
 
     Args:
         choice: policy, as it will be served.
-        split: of the questions, which were not trained on.
+        split: split of the questions, which were not trained on.
         limit: maximum number of questions; 0 takes all.
         wrong_at_most: largest share of wrong ones among the answers that are given.
 

@@ -54,10 +54,10 @@ def eval_sources(questions: Sequence[Question], index_key: str, spec: PolicySpec
 
     Args:
         questions: selected ones, before twins or repetitions.
-        index_key: of the index version.
+        index_key: content key of the index version.
         spec: the policy.
-        config: of the run.
-        digest: of the corpus; it decides the worked examples.
+        config: settings of the run.
+        digest: digest of the corpus, which decides the worked examples.
     """
     environment, shots = environment_of(config), config.evaluate.shots if spec.policy else 0
     base = replace(spec, policy=config.policy.model_copy(update={"adapter": None}))

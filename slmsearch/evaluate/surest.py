@@ -29,7 +29,7 @@ def rank_answers(rows: Sequence[EpisodeRow], alpha: float) -> list[Surest]:
     """Return the surest answers for each part of the questions and, last, all answers; answers that are as sure count together.
 
     Args:
-        rows: of one policy; failed ones are left out, and ones that answer nothing are not answered.
+        rows: rows of one policy; failed ones are left out, and ones without an answer count as asked.
         alpha: level of the intervals.
 
     Returns:

@@ -86,8 +86,8 @@ def attend(
         key: (B, K, N, D), one head for H / K query heads.
         value: (B, K, N, D).
         attention_mask: as for `scaled_dot_product_attention`; None: causal.
-        scaling: of the scores.
-        ancestry: of a forward pass over a tree (B = 1); the mask is not read.
+        scaling: factor of the scores.
+        ancestry: which tokens see which in a forward pass over a tree (B = 1); the mask is not read.
         upcast: attend in float32 under autocast. With bfloat16 attention on the CPU, a model trained for the same steps copied worse (80 %
             of one-hop questions right instead of 96 %, one run each).
         recomputed: the layer is computed again in the backward pass (gradient checkpointing); a tree's attention then keeps nothing else.

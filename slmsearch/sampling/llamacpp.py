@@ -45,7 +45,7 @@ class LlamaCppEngine:
         """Start the child and load the file.
 
         Args:
-            path: of the GGUF.
+            path: GGUF file.
             cpu: use no GPU even where there is one.
 
         Raises:

@@ -81,9 +81,9 @@ class TorchSampler(IdSampler):
 
         Args:
             model: a causal language model.
-            tokenizer: of the model.
+            tokenizer: the model's own.
             tool_role: role of tool results.
-            renderer: of the same tokenizer and role; None makes one.
+            renderer: renderer with the same tokenizer and role; None makes one.
             decoder: one that has served the same model, with its graphs and, for a small model, its cache; None makes one.
         """
         super().__init__(tokenizer, tool_role, renderer)

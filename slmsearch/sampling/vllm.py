@@ -91,7 +91,7 @@ def served_adapter(client: Any, name: str, directory: Path) -> Iterator[ServedEn
     Args:
         client: TRL's client of the server.
         name: one that the server has not had before, because its prefix cache goes by the name.
-        directory: of the adapter, on the server's disk.
+        directory: the adapter's directory on the server's disk.
 
     Raises:
         ServiceError: the server has not loaded it.

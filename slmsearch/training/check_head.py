@@ -23,7 +23,7 @@ def check_head(causal: Any, accelerator: Any) -> None:
 
     Args:
         causal: the causal language model below its wrappers; it is left in evaluation mode.
-        accelerator: of the trainer, whose autocast is used.
+        accelerator: the trainer's, whose autocast is used.
 
     Raises:
         ModelError: they differ.

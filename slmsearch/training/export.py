@@ -74,7 +74,7 @@ def merge(adapter: Path, out: Path, base_model: str | None = None, dtype: str = 
         adapter: directory of the adapter.
         out: model directory, replaced as a whole.
         base_model: path or Hub id; None takes the base that the adapter names.
-        dtype: of the weights written; the comparison is always in float32.
+        dtype: type of the weights written; the comparison is always in float32.
         card: text of the model card; empty writes none.
 
     Raises:
@@ -119,7 +119,7 @@ def collect_adapter(
         adapter: directory of the adapter.
         out: directory, replaced as a whole.
         card: text of the model card; empty writes none.
-        dtype: of the weights written; None keeps theirs.
+        dtype: type of the weights written; None keeps theirs.
         tokenizer: also write the tokenizer of the base.
         base_model: path or Hub id; None takes the base that the adapter names.
 
@@ -201,7 +201,7 @@ def push(directory: Path, repo: str, private: bool, token: str | None, endpoint:
         directory: sent as a whole.
         repo: `owner/name`.
         private: whether a new repository is private.
-        token: of the Hub; None sends none.
+        token: access token for the Hub; None sends none.
         endpoint: address of another Hub than the usual one.
 
     Raises:

@@ -71,7 +71,7 @@ def export_gguf(
     Args:
         policy: model and adapter; merged in float32.
         out: directory; its name is that of the model.
-        kind: of the matrices.
+        kind: type of the matrices: bf16, q8_0 or q4_k_m.
         interface: for its README and its Modelfile.
         check: plays with the directory before it replaces the earlier one, and may add to it.
 
@@ -138,7 +138,7 @@ def make_modelfile(file: str, tokenizer: Any, interface: Interface, ends: Sequen
 
     Args:
         file: name of the GGUF beside it.
-        tokenizer: of the model, with its chat template.
+        tokenizer: the model's own, with its chat template.
         interface: system message and role of results. Without a system message, the one that the template adds is written.
         ends: texts of the tokens that end a turn.
         context: tokens of a conversation.

@@ -318,9 +318,9 @@ def make_trainer(model: Any, tokenizer: Any, bridge: RolloutBridge, arguments: G
 
     Args:
         model: to be trained.
-        tokenizer: of the model.
+        tokenizer: the model's own.
         bridge: plays the episodes.
-        arguments: of TRL.
+        arguments: TRL's settings.
         callback: called around every step.
     """
     config = bridge.environment.config

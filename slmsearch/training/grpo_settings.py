@@ -30,9 +30,9 @@ def order_questions(num_questions: int, num_rows: int, seed: int) -> list[int]:
     The order is fixed in advance, because no checkpoint holds a sampler's state and TRL would start over with its first pass.
 
     Args:
-        num_questions: of a pass.
+        num_questions: number of questions of a pass.
         num_rows: length of the order.
-        seed: of the run.
+        seed: random seed of the run.
     """
     chance = random.Random(f"question order {seed}")
     order: list[int] = []
@@ -53,7 +53,7 @@ def make_arguments(environment: Playable, directory: Path, max_steps: int, use_c
     """Translate the environment's configuration into TRL's.
 
     Args:
-        environment: of the run.
+        environment: environment that plays the run's questions.
         directory: takes the checkpoints.
         max_steps: optimiser steps.
         use_cpu: train on the CPU.

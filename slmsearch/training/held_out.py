@@ -33,7 +33,7 @@ def make_score(config: RunConfig, renderer: ChatRenderer, digest: str | None = N
 
     Args:
         config: run; its corpus and index are opened.
-        renderer: of the model's tokenizer.
+        renderer: renderer with the model's tokenizer.
         digest: corpus of the run; None builds or looks up the configured one.
 
     Returns:

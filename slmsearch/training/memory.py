@@ -179,8 +179,8 @@ def plan_memory(config: RunConfig, shape: ModelShape, available: Mapping[str, fl
     """Plan the memory of a training run and of its evaluations.
 
     Args:
-        config: of the run.
-        shape: of the policy's model.
+        config: settings of the run.
+        shape: layers and widths of the policy's model.
         available: free bytes of `cpu` and, where there is one, of `cuda`.
         prompt_tokens: tokens of the opening messages.
     """

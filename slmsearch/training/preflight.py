@@ -212,8 +212,8 @@ def play_in_batches(
     Args:
         questions: to be played.
         environment: plays them.
-        sampler: of the policy.
-        sampling: of the large batch.
+        sampler: plays the policy.
+        sampling: temperature and seed of the large batch.
         batch_size: questions of a batch.
     """
     episodes: list[Episode] = []

@@ -194,7 +194,7 @@ def to_tokens(episodes: Sequence[Episode], end_id: int, left_out: Collection[Sto
     TRL's own flag looks at the last token, which is an end token where a tool result had no room left.
 
     Args:
-        episodes: of a batch.
+        episodes: all episodes of a batch.
         end_id: token that represents a failed episode.
         left_out: stop reasons of episodes that are not trained on.
     """

@@ -336,7 +336,7 @@ def train_sft(
         scratch_dir: `Trainer` writes here: checkpoints, if there is a key.
         on_log: called with step and `Trainer`'s logs twenty times, at least every 50 steps.
         gradient_checkpointing: keep no activations inside a layer and recompute them in the backward pass.
-        callbacks: of `Trainer`, beside `on_log`.
+        callbacks: callbacks for `Trainer`, beside `on_log`.
         key: names the training, see `SftCheckpoints`; a killed one resumes from its checkpoint and ends with the same weights.
         on_phase: called at every step, and where a killed training resumes.
 

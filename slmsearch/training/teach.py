@@ -290,7 +290,7 @@ def train_control(
     Args:
         config: run; `control` sets the length, `sft` the demonstrations.
         out: model directory to write, complete or absent.
-        seconds: of the training that it is compared with.
+        seconds: duration of the training that it is compared with.
         on_log: as in `train_sft`.
         on_phase: as in `train_sft`.
         digest: as in `train_start`.

@@ -89,7 +89,7 @@ def build_trees(
         rows: none of them empty.
         most: nodes of a block.
         width: query heads times head size, from which the cost of a call of attention follows.
-        device: of the tensors.
+        device: where the tensors are made.
         multiple: each tree is padded to a multiple of it, with nodes that belong to no row.
 
     Returns:
@@ -156,9 +156,9 @@ def plan_attention(runs: Sequence[_Run], width: int, device: torch.device | str)
     """Put neighbouring runs into calls, with the least cost of computed pairs and calls, by dynamic programming.
 
     Args:
-        runs: of one tree, in order.
+        runs: all runs of one tree, in order.
         width: query heads times head size.
-        device: of the masks.
+        device: where the masks are made.
     """
     overhead, best, since = CALL_COST / width, [0.0], [0]  # best[n]: least cost of the first n runs; since[n]: start of their last call
     for end in range(1, len(runs) + 1):

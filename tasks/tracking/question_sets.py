@@ -107,8 +107,8 @@ def keep_questions(tracker: Tracker, name: str, questions: Sequence[WrongQuestio
     Those without a right answer wait in the review queue of the same name, whose reviewers are asked for it.
 
     Args:
-        tracker: of the experiment.
-        name: of the data set, of letters, digits, dots and dashes; of several with that name the newest counts.
+        tracker: records into the experiment.
+        name: the data set's name, of letters, digits, dots and dashes; of several with that name the newest counts.
         questions: each once.
 
     Raises:

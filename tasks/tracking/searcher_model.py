@@ -40,7 +40,7 @@ def write_model(folder: Path, settings: Mapping[str, object], lineage: Mapping[s
     """Write into a folder what MLflow and this module need to load an adapter that lies, or will lie, there.
 
     Args:
-        folder: of the adapter's files.
+        folder: directory of the adapter's files.
         settings: settings of the training, without secrets.
         lineage: keys of the run, `data_digest` and `index_key` among them.
     """

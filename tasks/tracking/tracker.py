@@ -212,7 +212,7 @@ class Tracker(TrainedModels):
 
         Args:
             run_id: run that they belong to.
-            step: of the training, from 1.
+            step: step of the training, from 1.
             metrics: values by name.
             time_s: time of the step, in seconds since the epoch; None: now.
             model: id of the model that has them as its metrics, too; see `record_checkpoint` and `find_adapter`.

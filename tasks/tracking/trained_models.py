@@ -62,7 +62,7 @@ class TrainedModels(RunRegistry):
             run_id: run that made it.
             adapter: its directory.
             name: registered model.
-            tags: of the version, `slmsearch.adapter_hash` among them.
+            tags: tags of the version, `slmsearch.adapter_hash` among them.
             write_beside: writes further files of the version into a folder.
         """
         with self.lock:  # two runs that end with the same adapter must not both find it unknown

@@ -71,7 +71,7 @@ def parse_problem(row: Mapping[str, Any], where: str, number: int = 0) -> Questi
     Args:
         row: `question`, `answer`, and optionally `id`, `split`, and `final_answer`, which only checks the extracted answer.
         where: file and line, for messages.
-        number: of the row, for an id if it has none.
+        number: the row's number, for an id if it has none.
 
     Raises:
         CorpusError: a field is missing, the solution has no `#### N`, or `final_answer` differs from it.

@@ -132,7 +132,7 @@ def pick_answer(question: str, texts: Sequence[str], weights: Mapping[str, float
     Args:
         question: decides what kind of span is asked for.
         texts: passages that were read, most promising first, headings included.
-        weights: of each stem that distinguishes sentences.
+        weights: stem -> weight, of stems that distinguish sentences.
         known: stems of the question and of the page's title; an answer must have a stem beside them.
     """
     sentences = [line for text in texts for line in _SENTENCE_END.split(text) if line.strip() and not line.startswith("#")]

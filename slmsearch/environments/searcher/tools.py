@@ -81,7 +81,7 @@ class Toolbox:
         """Serve a batch of calls, one result each, in order; all searches go to the index together.
 
         Args:
-            calls: of any number of episodes.
+            calls: calls from any number of episodes.
             views: view of the corpus for each call; empty: the corpus itself.
 
         Raises:

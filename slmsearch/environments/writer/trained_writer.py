@@ -33,11 +33,11 @@ class TrainedQuestionWriter:
         """Wrap a sampler.
 
         Args:
-            sampler: of the model.
+            sampler: plays the model.
             config: limits of messages.
             rows: maximum number of questions written at the same time.
             reader: see `QuestionWriter.reader`.
-            seed: of answers and questions.
+            seed: decides answers and questions.
             ends: value of `time.monotonic` after which no further batch is written.
         """
         self._sampler, self._config, self._rows, self._seed, self._ends = sampler, config, rows, seed, ends

@@ -81,7 +81,7 @@ def choose_answers(section: Excerpt, common: Container[str], seed: int) -> Itera
     Args:
         section: with its text.
         common: as in `find_spans`.
-        seed: of the order.
+        seed: decides the order.
     """
     rng, found = Random(f"answers/{seed}/{section.section_id}"), list[list[str]]()
     for paragraph in plain_paragraphs(shown_part(section), keep_code=True):

@@ -219,7 +219,7 @@ def open_side(kind: type, name: str, shape: BenchShape, directory: Path, card: C
 
     Args:
         kind: `OurSide` or `PeerSide`.
-        name: of the side.
+        name: name of the side.
         shape: whose steps are taken.
         directory: it may write there.
         card: its watch, or None.

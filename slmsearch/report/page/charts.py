@@ -74,7 +74,7 @@ def line_chart(title: str, lines: Sequence[ChartLine], x_label: str = "training 
     """Draw lines over a common axis; empty where no line has a point.
 
     Args:
-        title: of the chart, also for screen readers.
+        title: heading of the chart, also for screen readers.
         lines: lines, labelled at their ends; a mean alone over its faint single lines needs no name.
         x_label: unit of the axis.
         marks: positions on the axis, and the events there.

@@ -39,7 +39,7 @@ def complete(question: str, before: str, answer: str) -> str:
     It leans on it if it has a word that stands for something else, or goes on with "and" or "what about".
 
     Args:
-        question: of now.
+        question: the one asked now.
         before: question before it; empty for none.
         answer: answer to that; empty for none.
     """

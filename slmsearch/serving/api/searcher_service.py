@@ -133,7 +133,7 @@ class SearcherService:
         """Ask a question; yield its steps as they come, and last the answer.
 
         Args:
-            question: of a client.
+            question: a client's question.
             name: id of the question in its trace; None makes one.
             caller: who asks, for the trace.
 

@@ -23,7 +23,7 @@ def read_original(folder: str | None, corpus: Path, path: str) -> Response | Non
     Args:
         folder: folder of the documents; None or a file: there is none.
         corpus: directory of the corpus.
-        path: of the file in the folder, as in the page's metadata.
+        path: the file's path in the folder, as in the page's metadata.
 
     Raises:
         CorpusError: the corpus is missing or damaged.
