@@ -199,7 +199,7 @@ class Session:
         """Print the reason of a failure in one line."""
         self.say(f"slmsearch: {message}")
         if self._stdout is not None:
-            self.finish({"error": message, "boundary": getattr(error, "boundary", type(error).__name__)}, "")
+            self.finish(_as_json(error, message), "")
 
 
 class SettingsCommand(click.Command):
@@ -214,9 +214,14 @@ class SettingsCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Remove the dotted flags before click parses the rest."""
-        own, overrides = split_overrides(args)
-        ctx.meta["slmsearch.overrides"] = overrides
-        return super().parse_args(ctx, own)
+        try:
+            own, overrides = split_overrides(args)
+            ctx.meta["slmsearch.overrides"] = overrides
+            return super().parse_args(ctx, own)
+        except click.UsageError as error:
+            if "--json" in args:
+                click.echo(json.dumps(_as_json(error, error.format_message())))
+            raise
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command with a session as its first argument, and turn errors into exit codes."""
@@ -232,7 +237,11 @@ class SettingsCommand(click.Command):
         except KeyboardInterrupt as error:
             session.fail(error, "interrupted")
             ctx.exit(INTERRUPTED)
-        except (click.ClickException, click.exceptions.Exit, click.Abort):
+        except click.ClickException as error:  # click itself prints it on stderr
+            if session.as_json:
+                session.finish(_as_json(error, error.format_message()), "")
+            raise
+        except (click.exceptions.Exit, click.Abort):
             raise
         except Exception as error:
             session.say(without_credentials(traceback.format_exc()))
@@ -253,7 +262,14 @@ def exit_code(error: SlmSearchError | OSError) -> int:
 def _describe(error: SlmSearchError | OSError) -> str:
     if isinstance(error, SlmSearchError):
         return str(error)
-    return f"{error.strerror or error}: {error.filename or 'no file named'}; check disk space and permissions"
+    misnamed = isinstance(error, FileExistsError | FileNotFoundError | IsADirectoryError | NotADirectoryError)
+    remedy = "check the path" if misnamed else "check disk space and permissions"
+    return f"{error.strerror or cause_of(error)}: {error.filename or 'no file named'}; {remedy}"
+
+
+def _as_json(error: BaseException, message: str) -> dict[str, object]:
+    named = "usage" if isinstance(error, click.ClickException) else type(error).__name__
+    return {"error": message, "boundary": getattr(error, "boundary", named)}
 
 
 def _raise_exit(number: int, _frame: FrameType | None) -> NoReturn:

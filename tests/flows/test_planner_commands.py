@@ -127,10 +127,11 @@ def test_a_dry_run_lists_and_sends_nothing(invoke: Invoke, adapter: Path, tmp_pa
 def test_push_needs_a_token_from_the_environment_and_sends_the_card(
     invoke: Invoke, adapter: Path, tmp_path: Path, hub: FakeHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options = ("--adapter-path", str(adapter), "--repo-name", "me/planner", "--private")
-    code, _, err = invoke("export", "push", *options)
-    assert code == 2
+    options, kept = ("--adapter-path", str(adapter), "--repo-name", "me/planner", "--private"), tmp_path / "kept"
+    code, out, err = invoke("export", "push", *options, "--local-save-path", str(kept), "--json")
+    assert (code, json.loads(out)["boundary"]) == (2, "usage")
     assert "HF_TOKEN" in err
+    assert not kept.exists(), "it is asked for before the work"
     assert hub.repos == {}
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
     (tmp_path / "card.md").write_text("# mine\n")

@@ -98,6 +98,29 @@ def test_a_failure_with_json_is_one_object_too() -> None:
     assert "train.steps" in failure["error"]
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["pages", "--json"], "Missing argument 'FOLDER'."),
+        (["config", "--train.steps", "--json"], "--train.steps needs a value"),
+        (["run", "refresh", "--json"], "refresh reads the documents that corpus.pages names"),
+    ],
+)
+def test_wrong_usage_with_json_is_one_object_too(arguments: list[str], said: str) -> None:
+    done = slmsearch(*arguments)
+    assert done.returncode == 2 and said in done.stderr
+    failure = json.loads(done.stdout)
+    assert failure["boundary"] == "usage" and failure["error"].startswith(said)
+
+
+def test_a_file_that_cannot_be_reached_is_named_with_the_remedy(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for path in (tmp_path / "gone", tmp_path / "file" / "below"):
+        done = slmsearch("bundle", "--target", str(path), "--out", str(tmp_path / "out"))
+        assert done.returncode == 3
+        assert done.stderr.endswith(f": {path}; check the path\n")
+
+
 SLOW = """
 import sys
 import click

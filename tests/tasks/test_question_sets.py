@@ -47,7 +47,7 @@ def test_what_people_called_wrong_is_asked_again(tracker: Tracker, tmp_path: Pat
     assert {question: one.answer for question, one in wrong.items()} == {"wrong?": None, "corrected?": "Ä", "numbered?": None}
     first = keep_questions(tracker, "again", [wrong["wrong?"]])
     assert tracker.assess("wrong", [person("B", EXPECTED, "f3")])
-    out = tmp_path / "again.jsonl"
+    out = tmp_path / "new" / "again.jsonl"
     store = ["--paths.mlruns_dir", str(tmp_path / "mlruns")]
     code, said, _ = invoke("dataset", "from-traces", "--name", "again", "--out", str(out), *store, "--json")
     told = json.loads(said)

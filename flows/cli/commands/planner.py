@@ -148,6 +148,8 @@ def export_push(
     from slmsearch.training.export import collect_adapter, list_files, merge, push
 
     environment, private, dry_run = read_environment(), flags["private"], flags["dry_run"]
+    if not (dry_run or environment.get("HF_TOKEN")):
+        raise click.UsageError("HF_TOKEN is not set: put a token with write permission into the environment, or try --dry-run")
     card = make_card(adapter_path, repo_name.rpartition("/")[2], session.config.paths, model_card, flags["merged"])
     base = _find_base(session, adapter_path)
     with tempfile.TemporaryDirectory() as folder:
@@ -163,8 +165,6 @@ def export_push(
         if dry_run:
             session.finish(result, f"{listed}\nwould be sent to {repo_name} ({'private' if private else 'public'}); nothing was")
             return
-        if not environment.get("HF_TOKEN"):
-            raise click.UsageError("HF_TOKEN is not set: put a token with write permission into the environment, or try --dry-run")
         address = push(directory, repo_name, private, environment["HF_TOKEN"], environment.get("HF_ENDPOINT"))
     session.finish({**result, "commit": address}, f"{listed}\n{address}")
 

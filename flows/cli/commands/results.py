@@ -117,6 +117,8 @@ def from_traces(session: Session, name: str, out: Path | None) -> None:
 
     if not re.fullmatch(r"[\w.-]+", name):
         raise click.UsageError(f"--name {name!r}: take letters, digits, '.', '_' and '-'")
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
     tracker = open_tracker(session.config.paths, session.config.tracking)
     wrong = find_wrong(tracker)
     kept, known = keep_questions(tracker, name, wrong), [one for one in wrong if one.answer is not None]

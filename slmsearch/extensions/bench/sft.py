@@ -99,13 +99,12 @@ def run_sft(config: RunConfig, runs: int, say: Say) -> Result:
 
 
 def _encode_episodes(config: RunConfig) -> Episodes:
-    from transformers import AutoTokenizer
-
     from slmsearch.environments.registry import environment_of
     from slmsearch.episodes.chat_renderer import ChatRenderer
+    from slmsearch.models.load import load_tokenizer
     from slmsearch.training.streams import demonstrated
 
-    renderer = ChatRenderer(AutoTokenizer.from_pretrained(config.policy.model), config.searcher.tool_role)
+    renderer = ChatRenderer(load_tokenizer(config.policy), config.searcher.tool_role)
     stream = demonstrated(renderer, environment_of(config), SftConfig(recipe="expert", seed=config.sft.seed))
     return [(list(encoded.ids), list(encoded.labels)) for encoded in islice(stream, EPISODES)]
 

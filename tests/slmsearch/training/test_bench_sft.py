@@ -3,7 +3,14 @@
 import pytest
 
 from slmsearch.config import LoraSection, PolicyConfig, RunConfig, SearcherConfig, TrainConfig
+from slmsearch.errors import ModelError
 from slmsearch.extensions.bench import sft
+
+
+def test_a_model_that_cannot_be_had_is_one_line(tmp_path):
+    config = RunConfig(policy=PolicyConfig(model=str(tmp_path), device="cpu"))
+    with pytest.raises(ModelError, match="no model at"):
+        sft.run_sft(config, 1, str)
 
 
 @pytest.mark.slow
