@@ -182,6 +182,8 @@ def qualify(config: JudgeConfig, data_dir: str | Path, progress: Callable[[int, 
             )
             for case, found in zip(batch, verdicts, strict=True)
         ]
+        if not client.seconds and (failure := next((found.failure for found in verdicts if found.failure), "")):
+            raise JudgeError(failure.removeprefix(f"{JudgeError.boundary}: "))  # and what was measured before stays
         if progress is not None:
             progress(len(outcomes), len(cases))
     seconds = time.perf_counter() - started

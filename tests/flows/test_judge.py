@@ -75,6 +75,7 @@ def test_a_judge_that_does_not_pass_is_exit_1_and_the_table_says_why(invoke: Inv
     [
         ([], 2, "exact judge needs no qualification"),
         (["--judge.kind", "ollama", "--judge.base_url", "http://127.0.0.1:1"], 3, "127.0.0.1:1"),
+        (["--judge.kind", "openai", "--judge.base_url", "http://127.0.0.1:1"], 3, "127.0.0.1:1"),
     ],
 )
 def test_what_cannot_be_measured_is_one_line(

@@ -184,6 +184,16 @@ def test_a_server_that_is_down_refuses_only_where_qualification_is_wanted(tmp_pa
     assert state is not None and "127.0.0.1:1" in state.found
 
 
+def test_a_server_that_is_down_is_no_finding_and_leaves_an_earlier_result(tmp_path: Path) -> None:
+    with JudgeServer(Behaviour(truth=oracle)) as server:
+        config = settings(f"{server.url}/v1", kind="openai", retries=0)
+        qualify(config, tmp_path)
+    with pytest.raises(JudgeError, match="^judge server at .*start it"):
+        qualify(config, tmp_path)
+    _, found = find_qualification(config, tmp_path)
+    assert found is not None and find_shortfalls(found) == []
+
+
 @given(st.lists(st.tuples(st.booleans(), st.booleans()), max_size=40))
 def test_kappa_is_one_only_for_perfect_agreement(pairs: list[tuple[bool, bool]]) -> None:
     kappa = measure_kappa(pairs)
