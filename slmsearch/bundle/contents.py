@@ -77,6 +77,8 @@ def _carry(setting: str, value: str, files: dict[str, Path], pins: list[str]) ->
         return value
     if path.exists():
         place = f"inputs/{setting}/{path.name}"
+        if any(held == place or held.startswith(f"{place}/") for held in files):  # another one of a list has this name
+            place = f"inputs/{setting}/{len(files)}/{path.name}"
         files |= {f"{place}{inner}": file for inner, file in _files_below(path)}
         return place
     if path.is_absolute():

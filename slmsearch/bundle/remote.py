@@ -36,8 +36,7 @@ STOP_S = 120
 STORE = "mlflow.db"
 PROBE = """
 import json, torch
-cuda = torch.cuda.is_available()
-card = torch.cuda.get_device_properties(0) if cuda else None
+card = torch.cuda.get_device_properties(0) if torch.cuda.is_available() else None
 print(json.dumps({"torch": torch.__version__, "gpu": card.name if card else None, "gpu_bytes": card.total_memory if card else None}))
 """
 
@@ -84,13 +83,13 @@ class Unusable(Exception):
 def main(arguments: list[str] | None = None) -> int:
     """Run the script and return its exit code: 0 done, 3 something missing or wrong, 75 unfinished at the time limit."""
     parser = argparse.ArgumentParser(prog="run.sh", description="Install slmsearch without a network, train, pack the results.")
-    parser.add_argument("--into", type=Path, default=HERE / "home", help="folder of its own for environment, data and results")
+    parser.add_argument("--into", type=os.path.abspath, default=HERE / "home", help="folder of its own for environment, data and results")
     parser.add_argument("--check", action="store_true", help="only check that everything was copied whole")
     parser.add_argument("--install", action="store_true", help="check and install, no more")
     parser.add_argument("--no-gpu-check", action="store_true", help="train at once")
     parser.add_argument("--seconds", type=float, help="stop after so long; run again to go on")
     given = parser.parse_args(arguments)
-    deadline = time.monotonic() + given.seconds if given.seconds else None
+    into, deadline = Path(given.into), time.monotonic() + given.seconds if given.seconds else None
     try:
         manifest = read_manifest(HERE / MANIFEST)
         require_machine(manifest)
@@ -98,14 +97,15 @@ def main(arguments: list[str] | None = None) -> int:
         if given.check:
             say("all files are complete")
             return 0
-        signal.signal(signal.SIGTERM, stop)
-        given.into.mkdir(parents=True, exist_ok=True)
-        lock = hold(given.into / ".lock")
-        files = unpack(manifest, given.into)
-        python = install(manifest, files, given.into)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, stop)
+        into.mkdir(parents=True, exist_ok=True)
+        lock = hold(into / ".lock")
+        files = unpack(manifest, into)
+        python = install(manifest, files, into)
         if given.install:
             return 0
-        return work(manifest, files, given.into, python, deadline, not given.no_gpu_check, lock)
+        return work(manifest, files, into, python, deadline, not given.no_gpu_check, lock)
     except Unusable as error:
         print(f"run.sh: {error}", file=sys.stderr)
         return 3
@@ -115,7 +115,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def stop(number: int, _frame: object) -> NoReturn:
-    """Exit on SIGTERM; child processes are terminated on the way out."""
+    """Exit on SIGTERM and Ctrl-C; child processes are terminated on the way out."""
     raise SystemExit(128 + number)
 
 
@@ -271,8 +271,9 @@ def work(manifest: BundleManifest, files: Path, into: Path, python: Path, deadli
         code, said = run([program, "bench", "gpu", "--json"], home, environment, logs / "gpu-check.log", deadline, lock)
         if code in (0, 1):
             (logs / "gpu-check.json").write_text(said)
-            facts["gpu_check"] = "passed" if code == 0 else "failed"
-            say(f"gpu-check {facts['gpu_check']}")
+            say(f"gpu-check {'failed' if code else 'passed'}")
+    with suppress(OSError, ValueError):  # of an earlier attempt, too
+        facts.setdefault("gpu_check", "passed" if json.loads((logs / "gpu-check.json").read_text()).get("passed") else "failed")
     say(f"slmsearch {' '.join(manifest.command)}")
     stopped: SystemExit | None = None
     try:
@@ -283,7 +284,7 @@ def work(manifest: BundleManifest, files: Path, into: Path, python: Path, deadli
     with suppress(ValueError):
         facts["outcome"] = json.loads(said)
     (into / "results.json").write_text(json.dumps(facts, indent=1) + "\n")
-    path = pack_results(into, home, HERE / f"results-{facts['machine']}.tar.gz")
+    path = pack_results(into, home, (HERE if os.access(HERE, os.W_OK) else into) / f"results-{facts['machine']}.tar.gz")
     say(f"results in {path}; on the machine with slmsearch: slmsearch bundle import {path.name}")
     if stopped is not None:
         raise stopped
@@ -299,7 +300,7 @@ def link_run(source: Path, home: Path) -> None:
     """Link the run's settings and inputs into its folder; data and results of an earlier attempt stay."""
     for file in source.rglob("*"):
         target = home / file.relative_to(source)
-        if file.is_file() and not (target.is_file() and target.stat().st_size == file.stat().st_size):
+        if file.is_file() and not (target.is_file() and file_hash(target) == file_hash(file)):
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, target)
 
@@ -324,7 +325,7 @@ def run(
 ) -> tuple[int | None, str]:
     """Run a command with its stderr shown and logged; return exit code (None at the time limit) and last line of stdout."""
     with log.with_suffix(".out").open("w+b") as out:
-        tee = subprocess.Popen(["tee", "-a", str(log)], stdin=subprocess.PIPE, stdout=sys.stderr.fileno())
+        tee = subprocess.Popen(["tee", "-a", "-i", str(log)], stdin=subprocess.PIPE, stdout=sys.stderr.fileno())
         process = subprocess.Popen(command, cwd=home, env=environment, stdout=out, stderr=tee.stdin, pass_fds=[lock])
         code: int | None = None
         try:
@@ -332,9 +333,7 @@ def run(
                 code = process.wait(None if deadline is None else max(1.0, deadline - time.monotonic()))
         finally:
             end(process)
-            assert tee.stdin is not None
-            tee.stdin.close()
-            tee.wait()
+            tee.communicate()
         out.seek(0)
         lines = out.read().decode(errors="replace").strip().splitlines()
     return code, lines[-1] if lines else ""

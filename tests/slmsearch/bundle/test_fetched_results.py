@@ -39,3 +39,13 @@ def test_one_that_was_cut_off_is_refused(tmp_path: Path) -> None:
     path.write_bytes(b"no archive")
     with pytest.raises(ConfigError, match="no archive of results"):
         unpack_results(path, tmp_path / "out")
+
+
+@pytest.mark.parametrize("mask", [1, 255])
+def test_one_that_was_damaged_is_refused(tmp_path: Path, mask: int) -> None:
+    path = archive(tmp_path / "a.tar.gz", results=FACTS, log=[f"step {number * 7919}" for number in range(20_000)])
+    whole = path.read_bytes()
+    for place in range(100, len(whole), len(whole) // 20):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ mask]) + whole[place + 1 :])
+        with pytest.raises(ConfigError, match=r"a\.tar\.gz"):
+            unpack_results(path, tmp_path / f"out-{place}")
