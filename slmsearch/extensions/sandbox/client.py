@@ -18,7 +18,7 @@ from slmsearch.config import PathsConfig, ProgramLimits, RunConfig, SandboxConfi
 from slmsearch.environments.searcher.tools import render_outcome
 from slmsearch.episodes.episode import CallMade, ToolCall, ToolResult
 from slmsearch.errors import SandboxError, SlmSearchError, error_of
-from slmsearch.extensions.sandbox.execution import Execution
+from slmsearch.extensions.sandbox.execution import Execution, complete_limits
 from slmsearch.extensions.sandbox.sessions import OpenedSession, SessionCorpus
 
 UNAUTHORIZED, BROKEN = 401, 503
@@ -82,7 +82,7 @@ class SandboxClient:
     def __init__(self, config: SandboxConfig, indexed: SessionCorpus) -> None:
         """Set the server, the limits of programs, and the corpus and index that the server opens for them."""
         self._address = sandbox_address(config)
-        self._limits = ProgramLimits(**config.limits.model_dump())
+        self._limits = complete_limits(config.limits)
         self._indexed = indexed
         self._lock = threading.Lock()
         self._http: httpx.Client | None = None

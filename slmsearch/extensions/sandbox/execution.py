@@ -4,12 +4,13 @@ What comes out of the instance is not trusted. The server counts calls, cuts out
 killed whatever it says.
 """
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import zip_longest
 
-from slmsearch.config import ProgramLimits
+from slmsearch.config import LimitsConfig, ProgramLimits
 from slmsearch.environments.searcher.tools import GO_ON, READ, TOOL_NAMES
 from slmsearch.episodes.episode import ToolCall, ToolResult
 from slmsearch.errors import SandboxError
@@ -67,6 +68,14 @@ def execute_program(instance: Instance, program: str, serve: Serve, limits: Prog
         return Conversation(instance, serve, limits, longest_s).hold(order_program(program, limits))
     finally:
         instance.kill()
+
+
+def complete_limits(settings: LimitsConfig) -> ProgramLimits:
+    """Return all limits of a program from the configured ones: it may compute for as long as it may run."""
+    if isinstance(settings, ProgramLimits):
+        return settings
+    limits = ProgramLimits(**settings.model_dump())
+    return limits.model_copy(update={"cpu_s": max(limits.cpu_s, math.ceil(limits.wall_s))})
 
 
 def order_program(program: str, limits: ProgramLimits) -> dict[str, object]:

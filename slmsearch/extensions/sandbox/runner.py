@@ -46,6 +46,8 @@ class Printed(io.TextIOBase):
 
     def write(self, text: str) -> int:
         """Store text; drop text past the limit, but for the one character that shows the excess."""
+        if not isinstance(text, str):
+            raise TypeError(f"write() argument must be str, not {type(text).__name__}")
         room = max(0, self._limit + 1 - self._kept)
         self._parts.append(text[:room])
         self._kept += min(len(text), room)
@@ -132,7 +134,10 @@ def execute(program: str, tools: Sequence[str], printed: Printed) -> str:
 def describe(error: BaseException) -> str:
     """Describe the error and its line of the program."""
     line = error.lineno if isinstance(error, SyntaxError) else None
-    text = (error.msg if isinstance(error, SyntaxError) else str(error)) or ""
+    try:
+        text = str(error.msg or "") if isinstance(error, SyntaxError) else str(error)
+    except BaseException:  # a class of the program's own
+        text = ""
     step = error.__traceback__
     while step is not None:
         if step.tb_frame.f_code.co_filename == "program":

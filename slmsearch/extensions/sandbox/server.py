@@ -23,7 +23,7 @@ from slmsearch.errors import SandboxError, SlmSearchError
 from slmsearch.extensions.sandbox.bubblewrap import Bubblewrap
 from slmsearch.extensions.sandbox.docker import Docker
 from slmsearch.extensions.sandbox.engine import SandboxEngine
-from slmsearch.extensions.sandbox.execution import Execution, execute_program
+from slmsearch.extensions.sandbox.execution import Execution, complete_limits, execute_program
 from slmsearch.extensions.sandbox.pool import START_SECONDS, Pool
 from slmsearch.extensions.sandbox.sessions import OpenedSession, OpenTools, SessionCorpus, Sessions, ToolSession
 from slmsearch.package_data import package_data
@@ -68,7 +68,7 @@ class Service:
         self.config = config
         self.sessions = Sessions(open_tools)
         self.pool = Pool(engine, warm)
-        self.limits = ProgramLimits(**config.limits.model_dump())
+        self.limits = complete_limits(config.limits)
         self._running = threading.Semaphore(config.concurrency)
         try:
             self.pool.discard(self.pool.take(START_SECONDS))

@@ -188,7 +188,7 @@ def test_a_server_that_is_down_is_no_finding_and_leaves_an_earlier_result(tmp_pa
     with JudgeServer(Behaviour(truth=oracle)) as server:
         config = settings(f"{server.url}/v1", kind="openai", retries=0)
         qualify(config, tmp_path)
-    with pytest.raises(JudgeError, match="^judge server at .*start it"):
+    with pytest.raises(JudgeError, match=r"^judge server at .*start it"):
         qualify(config, tmp_path)
     _, found = find_qualification(config, tmp_path)
     assert found is not None and find_shortfalls(found) == []

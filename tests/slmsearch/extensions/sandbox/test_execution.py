@@ -8,12 +8,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from slmsearch.config import LimitsConfig, ProgramLimits
 from slmsearch.environments.searcher.tools import READ, SEARCH, VIEW
 from slmsearch.episodes.episode import ToolCall, ToolResult
 from slmsearch.errors import IndexUnusableError
 from slmsearch.extensions.sandbox.bubblewrap import Bubblewrap
 from slmsearch.extensions.sandbox.checks import ScriptedTools
-from slmsearch.extensions.sandbox.execution import CUT, as_value
+from slmsearch.extensions.sandbox.execution import CUT, as_value, complete_limits
 
 from .conftest import LIMITS, Run  # type: ignore[import-not-found]
 
@@ -47,6 +48,9 @@ def test_a_program_uses_the_tools_and_prints(run: Run) -> None:
         ("print('é ß 語')", "é ß 語\n", ""),
         ("import json, re, math, collections, random, datetime, statistics, decimal, hashlib\nprint('ok')", "ok\n", ""),
         ("raise ValueError('a\\nb')", "", "ValueError: a b (line 1)"),
+        ("import sys\nprint('a')\nsys.stdout.write(b'b')", "a\n", "TypeError: write() argument must be str, not bytes (line 3)"),
+        ("class E(Exception):\n    __str__ = None\nprint('a')\nraise E", "a\n", "E (line 4)"),
+        ("print('a')\nraise SyntaxError(5)", "a\n", "SyntaxError: 5 (line 2)"),
         ("import requests", "", "ModuleNotFoundError: No module named 'requests' (line 1)"),
         ("", "", ""),
     ],
@@ -82,6 +86,12 @@ def test_an_argument_that_is_too_long_reaches_no_tool(run: Run) -> None:
 
 def test_memory_is_limited_and_the_error_is_the_programs(run: Run) -> None:
     assert run("x = bytearray(1 << 30)").error == "MemoryError (line 1)"
+
+
+def test_a_program_may_compute_for_as_long_as_it_may_run() -> None:
+    assert complete_limits(LimitsConfig()) == ProgramLimits()
+    assert complete_limits(LimitsConfig(wall_s=29.5)).cpu_s == 30
+    assert complete_limits(LIMITS) is LIMITS
 
 
 def test_time_is_limited_without_that_of_the_tools(run: Run) -> None:
