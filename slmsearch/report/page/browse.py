@@ -170,7 +170,7 @@ def _pack_episode(one: Chosen, texts: Texts) -> dict[str, object]:
         "rules": one.rules,
         "turns": [_pack_turn(turn, texts) for turn in episode.turns],
     }
-    return {name: value for name, value in packed.items() if value not in (-1, "", (), {}) or name == "right"}
+    return {name: value for name, value in packed.items() if value not in (-1, "", (), {}) or name in ("right", "reward")}
 
 
 def _pack_turn(turn: Turn, texts: Texts) -> dict[str, object]:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slmsearch.foreign import visible
-from slmsearch.report.page.browse import Texts, choose_episodes, name_groups, pair_sides, shorten, to_script_json
+from slmsearch.report.page.browse import Texts, choose_episodes, name_groups, pack_episodes, pair_sides, shorten, to_script_json
 from slmsearch.report.page.results import AFTER, BEFORE, RunResults
 from tests.slmsearch.report.page.synthetic import make_run, without_training
 
@@ -116,3 +116,9 @@ def test_best_and_worst_are_the_ends_of_the_order() -> None:
 def test_all_episodes_come_where_there_is_room_and_none_twice() -> None:
     chosen = choose_episodes([make_run(20)])
     assert len(chosen) == len({(one.policy, one.row.question_id) for one in chosen}) == 40
+
+
+def test_a_reward_of_minus_one_is_a_reward() -> None:
+    (one, *_) = choose_episodes([make_run(1)])
+    packed, _, _ = pack_episodes([replace(one, row=replace(one.row, reward=-1.0))])
+    assert json.loads(packed)["episodes"][0]["reward"] == -1.0
