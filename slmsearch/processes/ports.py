@@ -1,5 +1,6 @@
 """Port checks and reservations."""
 
+import errno
 import os
 import socket
 import sys
@@ -39,6 +40,8 @@ def require_free_port(port: int, option: str, host: str = LOOPBACK) -> None:
         except PermissionError as error:
             raise ServiceError(f"port {port} needs more rights than this process has; choose one above 1023 with {option}") from error
         except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise ServiceError(f"cannot listen on {host} ({error.strerror or error}); give an address of this machine") from error
             holder = find_listener(port)
             by = f" by {describe_process(holder)}" if holder else ""
             raise ServiceError(f"port {port} is in use{by}; stop what listens there or choose another with {option}") from error

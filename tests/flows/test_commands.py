@@ -160,6 +160,7 @@ def test_a_full_disk_is_said_before_anything_is_embedded(
         (["run", "evaluate", "--live"], 2, "--live shows a training, and evaluate has none; leave it out"),
         (["run", "refresh"], 2, "refresh reads the documents that corpus.pages names"),
         (["train", "--live-plot"], 2, "No such option"),
+        (["up", "--port", "5000"], 2, "Prefect and MLflow cannot share port 5000"),
         (["search", "anything"], 3, "slmsearch setup"),
         (["search", "anything", "--index", "../.."], 3, "no index key"),
         (["index", "build", "--corpus.pages", "gone.jsonl"], 3, "gone.jsonl"),
@@ -181,6 +182,13 @@ def test_failures_have_an_exit_code_and_a_line_that_says_what_to_do(invoke: Invo
     assert named in err
     assert "Traceback" not in err
     assert out == ""
+
+
+@pytest.mark.parametrize("section", ["corpus: {limit_pages: 5}", "policy: {adapter: mine}"])
+def test_trainings_with_corpora_of_their_own_refuse_that_of_a_settings_file(invoke: Invoke, tmp_path: Path, section: str) -> None:
+    (tmp_path / "own.yaml").write_text(section)
+    code, _, err = invoke("bench", "forecast", "--config", str(tmp_path / "own.yaml"))
+    assert code == 2 and "leave it out" in err
 
 
 @pytest.mark.parametrize(

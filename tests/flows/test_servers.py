@@ -39,6 +39,11 @@ def test_a_service_is_started_waited_for_and_stopped(tmp_path: Path) -> None:
     assert not answers(f"http://127.0.0.1:{port}/", timeout_s=1)
 
 
+def test_an_address_of_another_machine_is_no_port_in_use() -> None:
+    with pytest.raises(ServiceError, match=r"^cannot listen on 192\.0\.2\.1 \(.*; give an address of this machine"):
+        require_free_port(free_port(), "--port", "192.0.2.1")
+
+
 def test_a_service_that_ends_at_once_is_named_with_its_last_words(tmp_path: Path) -> None:
     service = start_service("the oracle", ["no_such_module"], tmp_path / "oracle.log")
     with pytest.raises(ServiceError, match=r"the oracle ended at once.*No module named no_such_module"):

@@ -217,12 +217,14 @@ def forecast(session: Session) -> None:
     trainings.
     """
     from flows.stages.forecasting import FILE
+    from slmsearch.config import CorpusConfig
     from slmsearch.evaluate.forecast import FOLDER
     from slmsearch.extensions.bench.forecast_runs import measure_runs
     from tasks.tracking import open_tracker
 
     data_dir = Path(session.config.paths.data_dir) / FOLDER
-
+    if session.config.corpus != CorpusConfig() or session.config.policy.adapter:  # of a file or a variable
+        raise ConfigError("the settings name a corpus or an adapter: the trainings have starts and corpora of their own; leave it out")
     tracker = open_tracker(session.config.paths, session.config.tracking)
 
     def run(arguments: Sequence[str]) -> "Mapping[str, Any]":

@@ -77,6 +77,8 @@ def up(session: Session, port: int, mlflow_port: int) -> None:
     """
     from flows.ops.up import serve
 
+    if port == mlflow_port:
+        raise click.UsageError(f"Prefect and MLflow cannot share port {port}; give another --port or --mlflow-port")
     session.say_where()
     serve(session.config, session.base, port, mlflow_port, session.say)
     session.finish({"stopped": True}, "stopped")

@@ -73,7 +73,7 @@ class ServiceTarget:
         """Start it with the arguments of `run_service`."""
         self.token, self.log, port = secrets.token_hex(16), log, free_port()
         self._origin, self._started = f"http://127.0.0.1:{port}", time.monotonic()
-        command = ["-m", "flows", "serve", "searcher", "--json", "--port", str(port), *flags]
+        command = ["-m", "flows", "serve", "searcher", "--port", str(port), *flags]
         self._child = ChildProcess("the service", command, log, ProcessSettings({token_variable: self.token}, same_code=True))
         limits = httpx.Limits(max_connections=None, keepalive_expiry=1.0)  # before the server closes what is idle
         headers = {"Authorization": f"Bearer {self.token}"}
