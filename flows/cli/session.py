@@ -8,6 +8,7 @@ import functools
 import json
 import os
 import re
+import shlex
 import signal
 import sys
 import traceback
@@ -110,6 +111,13 @@ class Session:
     def flags(self) -> list[str]:
         """Return the arguments that give another command in this folder the same settings."""
         return [*(f"--config={given}" for given in self._given), *self._overrides]
+
+    def retype(self, *words: str) -> str:
+        """Return another command with the same settings, but for secrets, as it is typed into a shell."""
+        from flows.runtime.settings import secret_settings
+
+        hidden = tuple(f"--{name}=" for name in secret_settings())
+        return shlex.join(["slmsearch", *words, *(without_credentials(flag) for flag in self.flags if not flag.startswith(hidden))])
 
     def override(self, **settings: object) -> None:
         """Override settings with a command's own options; None leaves a setting alone; names have `__` for the dot."""

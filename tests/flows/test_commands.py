@@ -1,6 +1,7 @@
 """Commands in this process, on a small corpus, with an embedder that needs no model."""
 
 import json
+import shlex
 from collections.abc import Callable, Iterator
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -61,6 +62,26 @@ def test_setup_validates_and_indexes_and_search_finds(invoke: Invoke, tmp_path: 
     assert "p2: TownC2" in out
     code, out, _ = invoke("index", "list")
     assert out.startswith(f"* {result['index']['key']}")
+
+
+def test_the_next_command_has_the_same_settings_but_no_secret(invoke: Invoke, tmp_path: Path) -> None:
+    folder = tmp_path / "my pages"
+    folder.mkdir()
+    corpus = write_corpus(folder)
+    code, out, err = invoke("setup", *flags(corpus), "--judge.api_key", "s3cret", "--judge.base_url", "http://me:pw@here/v1")
+    assert code == 0, err
+    first, second = out.splitlines()[-1].removeprefix("next").strip().split("; ")
+    given = [*(f"--corpus.{name}={path}" for name, path in corpus.items()), "--judge.base_url=http://here/v1"]
+    assert shlex.split(first) == ["slmsearch", "search", "a query", *given]
+    assert shlex.split(second) == ["slmsearch", "run", "train-and-eval", *given]
+
+
+@pytest.mark.parametrize("command", [["init"], ["world", "--pages", "40", "--out"]])
+def test_a_command_to_copy_takes_a_folder_with_a_space(invoke: Invoke, tmp_path: Path, command: list[str]) -> None:
+    folder = tmp_path / "my project"
+    code, out, err = invoke(*command, str(folder))
+    assert code == 0, err
+    assert shlex.split(out.splitlines()[-1])[-1].startswith(str(folder))
 
 
 def test_setup_can_stop_before_the_index_and_puts_data_where_it_is_told(invoke: Invoke, tmp_path: Path) -> None:

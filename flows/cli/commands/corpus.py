@@ -1,5 +1,6 @@
 """Commands about data and index versions: setup, world, validate, index, search, retrieval-report."""
 
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
@@ -45,7 +46,7 @@ def setup(session: Session, data_dir: str | None, skip_index: bool, sandbox_only
         built = built_index(report.digest, session.config.paths, session.config.retrieval)
         result["index"] = asdict(built)
         lines.append(f"index   {built.key}: {built.pages} pages, {built.passages} passages")
-        lines.append("next    slmsearch search 'a query'; slmsearch run train-and-eval")
+        lines.append(f"next    {session.retype('search', 'a query')}; {session.retype('run', 'train-and-eval')}")
     session.finish(result, "\n".join(lines), negative=not report.ok)
 
 
@@ -66,7 +67,7 @@ def world(session: Session, pages: int | None, seed: int | None, out: Path) -> N
     with Progress("world", "pages") as progress:
         write_world(wanted, out, progress)
     paths = {name: str(out / f"{name}.jsonl") for name in ("pages", "questions")}
-    flags = " ".join(f"--corpus.{name} {path}" for name, path in paths.items())
+    flags = shlex.join(word for name, path in paths.items() for word in (f"--corpus.{name}", path))
     text = f"{wanted.pages} pages of seed {wanted.seed} in {out}\nnext    slmsearch validate {flags}"
     session.finish({"num_pages": wanted.pages, "seed": wanted.seed, **paths}, text)
 

@@ -120,7 +120,7 @@ def train(session: Session, live: bool) -> None:
     """
     result = session.run("train", live=live)
     text = f"adapter {result['adapter']}\nversion {result['version']}, {result['steps']} steps in {result['seconds']:.0f} s"
-    session.finish(result, f"{text}\nnext    slmsearch evaluate --policy {result['adapter']}")
+    session.finish(result, f"{text}\nnext    {session.retype('evaluate', '--policy', result['adapter'])}")
 
 
 @command(cli, "bootstrap")

