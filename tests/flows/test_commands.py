@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from flows.cli.commands import bench, sandbox  # noqa: F401  commands of extensions, which the command line loads when they run
 from flows.cli.main import cli
 from flows.cli.session import ENTRY_POINTS, EXTENSIONS, SECTIONS, ops
+from slmsearch.extensions.bench.result import Result
 from tests.flows.fakes import WordEmbedder, write_corpus
 
 Invoke = Callable[..., tuple[int, str, str]]
@@ -203,6 +204,14 @@ def test_failures_have_an_exit_code_and_a_line_that_says_what_to_do(invoke: Invo
     assert named in err
     assert "Traceback" not in err
     assert out == ""
+
+
+def test_a_measurement_that_cannot_be_stored_is_printed(invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setattr("slmsearch.extensions.bench.false_alarms.run_nightly", lambda *_: Result({"nights": 5}, notes=("five nights",)))
+    code, out, err = invoke("bench", "nightly", "--paths.mlruns_dir", str(tmp_path / "file"))
+    assert code == 3 and "five nights" in out
+    assert err.endswith(f"{tmp_path / 'file' / 'bench'}; check the path\n")
 
 
 @pytest.mark.parametrize("section", ["corpus: {limit_pages: 5}", "policy: {adapter: mine}"])

@@ -265,6 +265,10 @@ def load_presets(names: Sequence[str] = ()) -> "list[Preset]":
 def _finish(session: Session, name: str, result: "Result", negative: bool = False) -> None:
     """Write a result to its file in the MLflow directory, and print it."""
     folder = Path(session.config.paths.mlruns_dir) / "bench"
-    folder.mkdir(parents=True, exist_ok=True)
-    replace_json(folder / f"{name}.json", result.values)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        replace_json(folder / f"{name}.json", result.values)
+    except OSError:
+        session.finish({**result.values}, result.render())  # what may have taken hours is printed all the same
+        raise
     session.finish({**result.values}, result.render(), negative)
