@@ -32,7 +32,7 @@ from pydantic_settings import (
 
 from slmsearch.config import ConfigSection, PathsConfig, RunConfig
 from slmsearch.errors import ConfigError
-from slmsearch.foreign import cause_of, without_credentials
+from slmsearch.foreign import cause_of, encodable, without_credentials
 from slmsearch.models.known import path_of
 from slmsearch.package_data import package_data
 
@@ -110,7 +110,7 @@ def load_config(
     Variables and base folder default to those of `read_environment` and `find_base`.
 
     Raises:
-        ConfigError: a file is missing or broken, a key is unknown or a value does not fit.
+        ConfigError: a file is missing or broken, a key is unknown, or a value does not fit or is no text.
     """
     base = base or find_base(files)
     environment = read_environment(base) if environment is None else environment
@@ -126,7 +126,12 @@ def load_config(
     for name in filter(None, (config.evaluate.policy, *config.evaluate.baselines)):
         if name != without_credentials(name):  # names of policies are recorded
             raise ConfigError(f"policy {name!r} may hold no user name or password; give the key as policy.api_key with policy.base_url")
-    return resolve_paths(name_model(config), base)
+    resolved = resolve_paths(name_model(config), base)
+    for name, value in loggable(resolved).items():
+        for text in value if isinstance(value, tuple) else (value,):
+            if isinstance(text, str) and text != encodable(text):  # which neither JSON nor a database takes
+                raise ConfigError(f"{name}: {text!r} holds bytes that are no UTF-8; rename what it names")
+    return resolved
 
 
 def name_model(config: RunConfig) -> RunConfig:

@@ -100,9 +100,10 @@ def test_infer_finds_the_model_plans_and_lets_the_worker_solve(invoke: Invoke, s
     assert result["answers"][0]["answer"] == str(PROBLEM.answer)
     assert (asked[0]["max_tokens"], asked[0]["temperature"]) == (300, 0.5)
     assert asked[0]["messages"][-1]["content"] == PROBLEM.text
-    code, out, _ = invoke("infer", PROBLEM.text, "--environment", "planner", "--base-url", url, "--lora-adapter", "planner-lora")
+    code, out, _ = invoke("infer", f"{PROBLEM.text}\udcff", "--environment", "planner", "--base-url", url, "--lora-adapter", "planner-lora")
     assert code == 0
     assert asked[1]["model"] == "planner-lora"
+    assert asked[1]["messages"][-1]["content"] == f"{PROBLEM.text}?"
     assert out.strip().endswith(f"= {PROBLEM.answer}")
 
 

@@ -105,6 +105,19 @@ def test_a_broken_file_is_named(tmp_path: Path, text: str, named: str) -> None:
     assert named in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("override", "named"),
+    [
+        ("--corpus.pages=B\udcfccher", "corpus.pages: 'B"),
+        ('--evaluate.baselines=["random", "B\udcfccher"]', "evaluate.baselines: 'B"),
+        ("--paths.data_dir=B\udcfccher", "paths.data_dir: '/"),
+    ],
+)
+def test_bytes_that_are_no_text_are_refused_before_anything_is_written(override: str, named: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{named}.*UTF-8; rename"):
+        load_config([], [override], environment={})
+
+
 def test_a_missing_file_is_an_error_and_an_empty_one_is_not(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="does not exist"):
         load_config([tmp_path / "missing.yaml"], environment={})

@@ -202,6 +202,7 @@ def infer(
     from flows.runtime.settings import read_environment
     from slmsearch.environments.registry import open_environment
     from slmsearch.evaluate.run import ask_served, find_model
+    from slmsearch.foreign import encodable
 
     key = read_environment().get("OPENAI_API_KEY", "none")
     session.override(environment=environment)
@@ -211,6 +212,7 @@ def infer(
     if max_tokens is not None:
         served |= {"planner.max_plan_tokens": max_tokens, "searcher.max_turn_tokens": max_tokens}
     config = config.changed({**served, "policy.adapter": None})
+    questions = tuple(map(encodable, questions))  # a shell may give bytes that are no UTF-8
     episodes = ask_served(questions, open_environment(config), config.policy, temperature)
     answers = [
         {"question": asked, "answer": e.answer, "stop_reason": e.stop_reason.value, "transcript": transcribe(e), "seconds": e.seconds}
