@@ -36,6 +36,8 @@ MISSING = 3
 BUG = 70
 """Exit code of an unforeseen error (EX_SOFTWARE of sysexits.h)."""
 INTERRUPTED = 130
+TERMINATED = 128
+"""Exit code of a command that a signal ended, less the signal's number."""
 
 FOLDER, FILE = click.Path(file_okay=False, path_type=Path), click.Path(dir_okay=False, path_type=Path)
 DOTTED = re.compile(r"--[A-Za-z_][\w-]*(\.[A-Za-z_][\w-]*)+(=.*)?", re.DOTALL)
@@ -245,6 +247,10 @@ class SettingsCommand(click.Command):
         except KeyboardInterrupt as error:
             session.fail(error, "interrupted")
             ctx.exit(INTERRUPTED)
+        except SystemExit as error:
+            if isinstance(error.code, int) and error.code > TERMINATED:
+                session.fail(error, "terminated")
+            raise
         except click.ClickException as error:  # click itself prints it on stderr
             if session.as_json:
                 session.finish(_as_json(error, error.format_message()), "")
@@ -282,7 +288,7 @@ def _as_json(error: BaseException, message: str) -> dict[str, object]:
 
 def _raise_exit(number: int, _frame: FrameType | None) -> NoReturn:
     # Without it SIGTERM would end the process at once, and MLflow would show its runs as running for ever.
-    raise SystemExit(128 + number)
+    raise SystemExit(TERMINATED + number)
 
 
 def option(*names: str, choices: Sequence[str] = (), **settings: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:

@@ -1,5 +1,6 @@
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -166,6 +167,19 @@ def test_long_work_says_how_far_it_is_and_stdout_stays_one_object(arguments: lis
         assert child.stderr.readline().rstrip("\n") == first  # it comes while the command still works
         out, _ = child.communicate("go on\n", timeout=60)
     assert json.loads(out) == {"done": True} and child.returncode == 0
+
+
+@pytest.mark.parametrize(("number", "code", "said"), [(signal.SIGTERM, 143, "terminated"), (signal.SIGINT, 130, "interrupted")])
+def test_a_command_that_a_signal_ended_is_one_object_too(number: signal.Signals, code: int, said: str) -> None:
+    command = [sys.executable, "-c", SLOW, "slow", "--json"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
+        assert child.stderr is not None
+        child.stderr.readline()
+        child.send_signal(number)
+        out, err = child.communicate(timeout=60)
+    assert child.returncode == code
+    assert json.loads(out)["error"] == said
+    assert err.splitlines()[-1] == f"slmsearch: {said}"
 
 
 def test_a_command_that_waits_for_others_says_nothing_of_its_own_progress() -> None:
