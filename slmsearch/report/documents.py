@@ -80,7 +80,7 @@ def look_at_pages(pages: Sequence[Page], dropped: Sequence[Dropped] = ()) -> lis
         told = {
             "one section only": len(sections) == 1 and words >= LONG_WORDS,
             f"title shared by {shared} pages": shared > MANY_PAGES,
-            f"{repeated / max(words, 1):.0%} of it on other pages, too": repeated >= REPEATED * words > 0,
+            f"{min(1.0, repeated / max(words, 1)):.0%} of it on other pages, too": repeated >= REPEATED * words > 0,
             f"{empty} empty section{'s'[: empty > 1]}": empty,
         }
         rows = [{"id": section.id, "heading": section.heading, "text": text} for section, text in zip(sections, texts, strict=True)]

@@ -46,3 +46,9 @@ def test_the_table_names_what_was_dropped_by_kind():
     assert "dropped repeated, 40 times: All rights reserved. (40x)\ndropped navigation, 3 times: Home | Up (3x)\n" in text
     assert "... and 1 more, 0 of them suspicious; --json has all" in text
     assert text.endswith("2 pages, 2 sections, 4 words; 0 pages look wrong") and f"{'A' * 67}..." in text
+
+
+def test_no_more_than_all_of_a_page_is_on_others() -> None:
+    content = "# A heading whose mark is no word of the nine\n\n## Another heading whose mark is no word of them\n"
+    seen = look_at_pages([Page(name, name, content) for name in ("one", "two")])
+    assert all("100% of it on other pages, too" in page.suspicions for page in seen)
