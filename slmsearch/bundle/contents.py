@@ -46,9 +46,12 @@ def collect_contents(config: RunConfig) -> Contents:
     """Collect the files and packages that the resolved settings of a run name.
 
     Raises:
-        ConfigError: a setting names a resource on the Hub, which the other machine cannot fetch, or a missing file.
+        ConfigError: a setting names a resource on the Hub, which the other machine cannot fetch, or a missing file; the environment is
+            one of your own, whose code no bundle carries.
         CorpusError: a package has no known texts.
     """
+    if ":" in config.environment:
+        raise ConfigError(f"environment {config.environment} is code of your own, which a bundle does not carry: install it there and train")
     files, pins, settings = dict[str, Path](), list[str](), dict[str, object]()
     embedder = config.retrieval.embedder
     names = INPUTS if embedder.base_url or not Path(embedder.model).exists() else (*INPUTS, "retrieval.embedder.model")

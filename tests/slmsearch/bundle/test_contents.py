@@ -28,6 +28,11 @@ def test_files_that_settings_name_are_carried_and_named_anew(tmp_path: Path) -> 
     assert found.pins == ()
 
 
+def test_an_environment_of_ones_own_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"^environment mine\.games:Game is code of your own"):
+        collect_contents(PLAIN.changed({"environment": "mine.games:Game"}))
+
+
 def test_baselines_of_one_name_are_carried_apart(tmp_path: Path) -> None:
     for run in ("one", "two"):
         (tmp_path / run / "adapter").mkdir(parents=True)
