@@ -51,7 +51,7 @@ def collect_contents(config: RunConfig) -> Contents:
         CorpusError: a package has no known texts.
     """
     if ":" in config.environment:
-        raise ConfigError(f"environment {config.environment} is code of your own, which a bundle does not carry: install it there and train")
+        raise ConfigError(f"environment {config.environment} is code of your own, which no bundle carries: install it there and train")
     files, pins, settings = dict[str, Path](), list[str](), dict[str, object]()
     embedder = config.retrieval.embedder
     names = INPUTS if embedder.base_url or not Path(embedder.model).exists() else (*INPUTS, "retrieval.embedder.model")
