@@ -159,11 +159,17 @@ def find_support(text: str, answer: str, question: str = "") -> str:
 
 def _quote(text: str, answer: str, support: str) -> str:
     """Cut a text to the excerpt, with the sentence that states the answer, or the answer itself, in the middle if the text holds it."""
-    forms = (r"[\W_]+".join(map(re.escape, _WORD.findall(part))) or re.escape(part) for part in (support, answer) if part)
-    found = next(filter(None, (re.search(form, text, re.IGNORECASE) for form in forms)), None)
+    found = next(filter(None, (_find(text, part) for part in (support, answer) if part)), None)
     if found is None:
         return text[:QUOTED_CHARS]
     length = found.end() - found.start()
     size = max(QUOTED_CHARS, length)
     start = min(max(0, found.start() - (size - length) // 2), max(0, len(text) - size))
     return text[start : start + size]
+
+
+def _find(text: str, part: str) -> re.Match[str] | None:
+    """Find a part of a text as it is written, or else its words, whatever marks stand between them in the text."""
+    words = r"[\W_]+".join(map(re.escape, _WORD.findall(part)))
+    exact = re.search(re.escape(part), text, re.IGNORECASE)
+    return exact or (re.search(rf"(?<![^\W_]){words}(?![^\W_])", text, re.IGNORECASE) if words else None)

@@ -150,6 +150,19 @@ def test_what_was_shown_more_than_once_is_read_once(seen: tuple[str, ...]) -> No
     assert [source.supports for source in find_sources(episode, library)] == ["Wait for 12 minutes."]
 
 
+@pytest.mark.parametrize(
+    ("answer", "stated"), [("C++", "It is written in C++ today."), ("-5 %", "A loss of -5 % came."), ("B-2 A", "B *2* A")]
+)
+def test_an_excerpt_is_about_the_whole_answer_where_it_was_not_shown(answer: str, stated: str) -> None:
+    """Marks of an answer belong to it; those between its words may be others."""
+    head = "## Use\n\nA cable of class 52 A."
+    library = Library([Page("p", "T", f"# T\n\n{head}\n\n{'Much more is said. ' * 60}{stated}{' Then it ends.' * 60}\n")])
+    (section,) = (one for one in library.sections("p") if one.heading == "Use")
+    turn = Turn("", ToolCall("read_section", section.id), result=ToolResult(head, True, ("p",), (section.id,)))
+    (source,) = find_sources(Episode("q", (turn, Turn("", answer=answer)), StopReason.ANSWERED), library)
+    assert source.supports == "" and stated in source.text
+
+
 def test_of_several_sentences_with_the_answer_the_one_about_the_question_supports_it() -> None:
     text = "See chapter 7 for the list.\n\nThe bridge has 7 arches.\n\n| 7 | 12 |\n"
     assert find_support(text, "7", "How many arches has the bridge?") == "The bridge has 7 arches."
