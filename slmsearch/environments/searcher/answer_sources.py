@@ -91,8 +91,10 @@ def _find_page(page: Page, section: Section, sections: Sequence[Section], part: 
     last = next((begins[other.id] for other in islice(rest, 1, None) if other.level <= section.level and other.id in begins), inf)
     text = _bare(section.text)
     end, place = text.find(_bare(part)), 0
-    for number, words in first_words:
-        if found < number <= last and (begin := text.find(_bare(words), place)) >= 0:
+    for number, first in first_words:
+        if not found < number <= last or 2 * len(words := _bare(first)) <= len(first):
+            continue  # what is left of a line to write on, or of dots, may stand anywhere
+        if (begin := text.find(words, place)) >= 0:
             if begin > end:
                 break
             found, place = number, begin

@@ -124,6 +124,17 @@ def test_a_sentence_stands_on_the_page_of_a_pdf_on_which_it_begins_and_a_section
         assert (source.page, source.under) == (page, under), (answer, source)
 
 
+@pytest.mark.parametrize("line", ["_" * 40, "(a) _______________________", "12.5 . . . . . . . . . . ."])
+def test_a_page_of_a_form_that_begins_with_a_line_to_write_on_is_not_taken_for_the_one_before(line: str) -> None:
+    begins = [[2, line], [3, "More is said here of"]]
+    content = "# Form\n\n## Use\n\nTake a key of 12.5 mm. Wait for 12 minutes.\n\nMore is said here of all.\n"
+    library = Library([Page("p", "Form", content, {"section_pages": [["Use", 1]], "page_begins": begins})])
+    result = ToolResult(content.partition("\n\n")[2].strip(), True, ("p",), ("p:use",))
+    turns = (Turn("", ToolCall("read_section", "p:use"), result=result), Turn("", answer="12 minutes"))
+    (source,) = find_sources(Episode("q", turns, StopReason.ANSWERED), library)
+    assert (source.supports, source.page) == ("Wait for 12 minutes.", 1)
+
+
 def test_only_what_was_shown_of_a_section_supports_an_answer() -> None:
     """The first of two parts was read, or the beginning of the section was shown by a search; the answer stands in the rest."""
     long = "Turn it on. " * 40 + "Wait for 12 minutes."
