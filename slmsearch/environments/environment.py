@@ -3,7 +3,7 @@
 Training, evaluation, flows and tracking know an environment by this class. docs/environments.md shows a whole one.
 """
 
-from typing import TYPE_CHECKING, Any, ClassVar, Never
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from slmsearch.environments.question_set import QuestionSet
 from slmsearch.episodes.chat_renderer import ChatRenderer
@@ -28,7 +28,9 @@ class Environment(Playable):
 
     if not TYPE_CHECKING:  # else mypy takes any attribute for one that exists
 
-        def __getattr__(self, name: str) -> Never:
+        def __getattr__(self, name: str) -> Any:
+            if "judge" in vars(self) or hasattr(type(self), name):  # open, or a property: its own error says what is wrong
+                return object.__getattribute__(self, name)
             raise NotOpenError(f"{type(self).__name__} has no `{name}` before it is open: use the environment that `open` returns")
 
 

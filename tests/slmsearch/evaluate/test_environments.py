@@ -52,6 +52,25 @@ def test_an_environment_that_is_not_open_says_so_in_one_line(name, resource):
     assert not hasattr(copy(environment), "judge"), "copies can be asked, too"
 
 
+class Halved(PlannerEnvironment):
+    """An environment of one's own whose code has mistakes."""
+
+    @property
+    def half(self):
+        return self.worker.nothing
+
+
+def test_a_mistake_in_the_code_of_an_environment_is_told_as_it_is(config):
+    environment = Halved(config)
+    with pytest.raises(SlmSearchError, match=r"^Halved has no `worker` before it is open"):
+        environment.half  # noqa: B018
+    opened = environment.open(ExactJudge())
+    for name, wrong in (("wroker", "'Halved' object has no attribute 'wroker'"), ("half", "has no attribute 'nothing'")):
+        with pytest.raises(AttributeError, match=wrong) as caught:
+            getattr(opened, name)
+        assert not isinstance(caught.value, SlmSearchError)
+
+
 def test_gold_plans_solve_everything_and_gain_over_the_worker(config):
     found = play(lambda problem, results: GOLD[problem], config)
     metrics = found.metrics
