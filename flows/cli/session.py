@@ -118,8 +118,14 @@ class Session:
         """Return another command with the same settings, but for secrets, as it is typed into a shell."""
         from flows.runtime.settings import secret_settings
 
-        hidden = tuple(f"--{name}=" for name in secret_settings())
-        return shlex.join(["slmsearch", *words, *(without_credentials(flag) for flag in self.flags if not flag.startswith(hidden))])
+        secrets = secret_settings()
+
+        def hides(flag: str) -> bool:
+            """Return whether a flag gives a secret, or a section as JSON with one."""
+            name, _, value = flag.removeprefix("--").partition("=")
+            return name in secrets or any(one.startswith(f"{name}.") and one.rpartition(".")[2] in value for one in secrets)
+
+        return shlex.join(["slmsearch", *words, *(without_credentials(flag) for flag in self.flags if not hides(flag))])
 
     def override(self, **settings: object) -> None:
         """Override settings with a command's own options; None leaves a setting alone; names have `__` for the dot."""

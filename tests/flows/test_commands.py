@@ -69,7 +69,8 @@ def test_the_next_command_has_the_same_settings_but_no_secret(invoke: Invoke, tm
     folder = tmp_path / "my pages"
     folder.mkdir()
     corpus = write_corpus(folder)
-    code, out, err = invoke("setup", *flags(corpus), "--judge.api_key", "s3cret", "--judge.base_url", "http://me:pw@here/v1")
+    secrets = ("--judge.api_key", "s3cret", "--planner.worker", '{"api_key": "s3cret"}', "--judge.base_url", "http://me:pw@here/v1")
+    code, out, err = invoke("setup", *flags(corpus), *secrets)
     assert code == 0, err
     first, second = out.splitlines()[-1].removeprefix("next").strip().split("; ")
     given = [*(f"--corpus.{name}={path}" for name, path in corpus.items()), "--judge.base_url=http://here/v1"]
