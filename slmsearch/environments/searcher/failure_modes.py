@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from math import isfinite
 
 from slmsearch.corpus.questions import Question
 from slmsearch.environments.searcher.evidence import gather_evidence, opened_pages, read_sections, shown_pages
@@ -50,13 +51,13 @@ def measure_episode(question: Question, episode: Episode) -> Measures:
 
 
 def _sureness(episode: Episode) -> dict[str, float]:
-    """Return those of `SURENESS` that are known of an answer, rounded to 1e-4."""
+    """Return those of `SURENESS` that are known of an answer, rounded to 1e-4; what is not finite ranks none and cannot be stored."""
     if episode.answer is None or is_abstention(episode.answer):
         return {}
     logprobs = episode.turns[-1].sampled_logprobs
     scores = next((turn.result.scores for turn in episode.turns if turn.result is not None and turn.result.scores), ())
     known = zip(SURENESS, (sum(logprobs) if logprobs else None, max(scores, default=None)), strict=True)
-    return {name: round(value, 4) for name, value in known if value is not None}
+    return {name: round(value, 4) for name, value in known if value is not None and isfinite(value)}
 
 
 def find_failure_mode(question: Question, episode: Episode) -> FailureMode:

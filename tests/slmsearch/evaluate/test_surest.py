@@ -1,5 +1,6 @@
 """Share of wrong ones among a policy's surest answers."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -84,6 +85,8 @@ def answered(text: str, *logprobs: float) -> Turn:
         ((answered("1815", -0.123456),), {LOGPROB: -0.1235}),
         ((searched(0.5), answered("I don't know", -0.5)), {}),
         ((searched(0.5),), {}),
+        ((searched(0.5), answered("1815", -0.5, -math.inf)), {TOP_SCORE: 0.5}),
+        ((searched(math.nan), answered("1815", -0.5, math.nan)), {}),  # a model whose numbers overflow
     ],
 )
 def test_what_an_answer_is_ranked_by(turns: tuple[Turn, ...], measured: dict[str, float]) -> None:
