@@ -26,10 +26,10 @@ def test_recorded_keys_of_the_searcher(config):
     assert job.train_key(config, "digest", "index") == "bfac63051935f0ae636f"
     specs = [PolicySpec("untrained", config.policy), PolicySpec("random", None), PolicySpec("retrieve-then-answer", None)]
     keys = [eval_key(QUESTIONS, "index", spec, config, "digest") for spec in specs]
-    assert keys == ["16f942e83bcf0ef541c9", "ec12760f057cfb626250", "26cfe5d8d36539624bdd"]
+    assert keys == ["022092385f647f0b1f5d", "8b9351f725bd8f77beb2", "967b70cf366206bfdcb5"]
     other = config.model_copy(update={"judge": JudgeConfig(kind="ollama"), "reward": RewardConfig(correctness="f1")})
     assert job.train_key(other, "digest", "index") == "124743b8a654aade1095"
-    assert eval_key(QUESTIONS, "index", specs[0], other, "digest") == "edf3ee0d67e7b8100ee4"
+    assert eval_key(QUESTIONS, "index", specs[0], other, "digest") == "f87ac1b2adb98e177657"
 
 
 def test_what_a_search_says_is_part_of_the_keys(config):
