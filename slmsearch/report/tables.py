@@ -168,7 +168,7 @@ def surest_table(evaluations: Evaluations, alpha: float = 0.05) -> Table | None:
         chosen = [next((one for one in found if one.answered_frac >= part), None) for part in SUREST]
         cells = (share(one.wrong_frac, one.low, one.high) if one else NONE for one in (*chosen, found[-1]))
         lines.append((name, *cells, percent(found[-1].answered_frac)))
-    headers = ("wrong, % of the surest", *(f"{part:.0%} answered" for part in SUREST), "all answers", "answered, %")
+    headers = ("wrong, % of the surest", *(f"{part:.0%}" for part in SUREST), "all answers", "answered, %")
     return Table(headers, tuple(lines)) if lines else None
 
 

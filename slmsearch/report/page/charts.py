@@ -227,7 +227,7 @@ def _svg(title: str, height: float, content: str) -> str:
 def _short(value: float, digits: int = 3) -> str:
     if abs(value) < 1e-9:
         return "0"
-    if 1000 <= abs(value) < 1e5:
+    if 10**digits - 0.5 <= abs(value) < 1e5:
         return f"{value:,.0f}"
     return f"{value:.{digits}g}" if 1e-3 <= abs(value) < 1e5 else f"{value:.0e}".replace("e-0", "e-").replace("e+0", "e")
 

@@ -61,7 +61,7 @@ def test_the_table_has_a_row_for_each_policy_that_can_be_ranked() -> None:
     rows = [sure(f"q{i}", i < 6, -float(i)) for i in range(8)]
     table = surest_table({"after": rows, "unranked": [make("q", True)]})
     assert table is not None
-    assert table.headers[1:] == ("10% answered", "25% answered", "50% answered", "75% answered", "all answers", "answered, %")
+    assert table.headers[1:] == ("10%", "25%", "50%", "75%", "all answers", "answered, %")
     assert [row[0] for row in table.rows] == ["after"]
     assert [cell.split()[0] for cell in table.rows[0][1:]] == ["0.0", "0.0", "0.0", "0.0", "25.0", "100.0"]
     assert surest_table({"unranked": [make("q", True)]}) is None

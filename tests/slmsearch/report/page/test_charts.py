@@ -49,3 +49,10 @@ def test_long_lines_are_thinned_to_means() -> None:
 
 def test_nothing_to_draw_is_no_chart() -> None:
     assert line_chart("t", [ChartLine("a", [])]) == ""
+
+
+@pytest.mark.parametrize(
+    ("value", "label"), [(100.0, "100"), (99.6, "100"), (640.0, "640"), (1234.5, "1,234"), (61.7, "62"), (0.56, "0.56"), (0.0, "0")]
+)
+def test_a_line_ends_with_its_value_and_no_exponent(value: float, label: str) -> None:
+    assert line_chart("t", [ChartLine("a", [(0.0, 0.0), (1.0, value)])]).endswith(f">a {label}</text></svg>")
