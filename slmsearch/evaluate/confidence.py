@@ -45,7 +45,7 @@ class Graded:
 
 @dataclass(frozen=True, slots=True)
 class KeptAnswers:
-    """Answers from a confidence on, of the half that decides."""
+    """The surest answers of a policy, from a threshold on."""
 
     threshold: float
     answered_frac: float
