@@ -9,13 +9,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import click
 import pytest
 from click.testing import CliRunner
-from hypothesis import given
-from hypothesis import strategies as st
 
-from flows.cli.commands.learning import Duration, largest_model
 from flows.cli.main import cli
 from flows.cli.text import render_result
 from flows.learn import choose_first, learn
@@ -356,19 +352,6 @@ def test_too_little_time_and_pages_without_facts_are_one_line(config: RunConfig,
         learn(config.changed({"corpus.pages": str(empty)}))
 
 
-@given(st.floats(0.001, 1e6).map(lambda number: f"{number:.3f}"), st.sampled_from(["", "s", "m", "h", " m"]))
-def test_times_are_read_with_their_unit(number: str, unit: str) -> None:
-    assert Duration()(number + unit) == pytest.approx(float(number) * {"s": 1, "": 60, "m": 60, "h": 3600}[unit.strip()])
-
-
-@given(st.text(max_size=8))
-def test_what_is_no_time_is_refused(text: str) -> None:
-    try:
-        assert Duration()(text) >= 0
-    except click.BadParameter as error:
-        assert "write 45s, 30m or 2h" in error.message
-
-
 def test_the_command_puts_the_preset_before_what_is_given(config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[str, RunConfig, bool]] = []
 
@@ -388,14 +371,3 @@ def test_the_command_puts_the_preset_before_what_is_given(config: RunConfig, mon
     assert (settings.policy.model, settings.sft.steps, settings.sft.start) == (config.policy.model, 7, "gold")
     refused = CliRunner().invoke(cli, ["learn", pages, "--budget", "soon"])
     assert refused.exit_code == 2 and "write 45s, 30m or 2h" in refused.stderr
-
-
-@pytest.mark.parametrize(
-    ("shown", "model"),
-    [("81559", "Qwen/Qwen2.5-3B-Instruct"), ("12288\n8192", "Qwen/Qwen2.5-1.5B-Instruct"), ("8192", None), ("", None), ("[N/A]", None)],
-)
-def test_a_gpu_takes_a_model_by_its_memory(shown: str, model: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\nprintf '{shown}\\n'\n")
-    (tmp_path / "nvidia-smi").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    assert largest_model() == model
