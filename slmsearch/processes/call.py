@@ -22,6 +22,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from slmsearch.errors import ServiceError, SlmSearchError
+from slmsearch.processes.allocator import preload_variables
 from slmsearch.processes.child import ChildProcess, ProcessSettings
 from slmsearch.processes.noise import silence_noise
 from slmsearch.processes.processor import settle, trim_heap
@@ -108,7 +109,7 @@ class Child:
         self.stop()
         self._line, theirs = Pipe()
         with theirs:
-            settings = ProcessSettings(same_code=True, pass_fds=(theirs.fileno(),))
+            settings = ProcessSettings(preload_variables(), same_code=True, pass_fds=(theirs.fileno(),))
             self._process = ChildProcess("a computation", ["-m", __name__, str(theirs.fileno()), *imports], settings=settings)
         self._process.hang_up()
 

@@ -25,6 +25,7 @@ import psutil
 from slmsearch.artifacts.files import read_json, replace_json
 from slmsearch.config.secrets import split_secrets
 from slmsearch.errors import SlmSearchError, TrainingError, error_of
+from slmsearch.processes.allocator import preload_variables
 from slmsearch.processes.child import ChildProcess, ProcessSettings
 from slmsearch.processes.noise import silence_noise
 from slmsearch.processes.processor import settle
@@ -111,6 +112,7 @@ def _accelerate_settings(job: TrainJob) -> dict[str, object]:
 def _variables(job: TrainJob) -> dict[str, str]:
     _, secrets = split_secrets(job.config)
     return {
+        **preload_variables(),
         ENV_SECRETS: json.dumps(secrets),
         "PYTHONUNBUFFERED": "1",
         "TRL_EXPERIMENTAL_SILENCE": "1",

@@ -26,10 +26,12 @@ from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
+from unittest.mock import patch
 
 from slmsearch.config import LoraSection, PolicyConfig, RunConfig, SftConfig
 from slmsearch.errors import TrainingError
 from slmsearch.extensions.bench.result import Result, Say, tabulate, take_turns
+from slmsearch.processes.allocator import preload_variables
 
 EPISODES = 8
 """Number of demonstrations of an update."""
@@ -116,7 +118,8 @@ class _Side:
         self.name, context = name, get_context("spawn")
         self._line, there = context.Pipe()
         self._process = context.Process(target=_train_side, args=(name, start, there), daemon=True)
-        self._process.start()
+        with patch.dict(os.environ, preload_variables() if name == "slmsearch" else {}):
+            self._process.start()
         there.close()
 
     def update(self, say: Say) -> dict[str, float]:

@@ -12,6 +12,7 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
@@ -26,6 +27,7 @@ from slmsearch.extensions.bench.peer import make_peer
 from slmsearch.extensions.bench.shapes import BenchShape, reopen_shape
 from slmsearch.extensions.bench.trees import catch_inputs
 from slmsearch.judge.llm import make_judge
+from slmsearch.processes.allocator import preload_variables
 from slmsearch.processes.processor import settle
 from slmsearch.training.callbacks import StepCallback
 from slmsearch.training.card import CardWatch
@@ -179,7 +181,8 @@ class SideProcess:
         self._line, there = context.Pipe()
         wanted = (kind, shape.name, shape.config, directory, more)
         self._process = context.Process(target=_serve, args=(*wanted, there), daemon=True)
-        self._process.start()
+        with patch.dict(os.environ, preload_variables()):  # as training processes have it, the peer's, too
+            self._process.start()
         there.close()
 
     def step(self) -> Any:

@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from slmsearch.errors import IndexUnusableError, ServiceError
+from slmsearch.processes.allocator import PRELOAD, preload_variables
 from slmsearch.processes.call import Child
 from tests.slmsearch.training import far
 
@@ -130,3 +131,20 @@ def test_the_child_dies_with_its_starter(number):
     starter.wait(60)
     starter.stdout.close()
     assert not psutil.wait_procs([grandchild], timeout=60)[1]
+
+
+def test_it_has_the_fast_allocator_that_is_installed_unless_someone_chose(child, tmp_path, monkeypatch):
+    for folder, name in (
+        (tmp_path / "a", "libjemalloc.so.2"),
+        (tmp_path / "b", "libtcmalloc_minimal.so.4"),
+        (tmp_path, "libtcmalloc.so.4.5"),
+    ):
+        folder.mkdir(exist_ok=True)
+        (folder / name).touch()
+    found = {PRELOAD: str(tmp_path / "b/libtcmalloc_minimal.so.4")} if sys.platform == "linux" else {}
+    assert preload_variables({}, [tmp_path / "a", tmp_path / "b"]) == found
+    assert preload_variables({PRELOAD: ""}, [tmp_path / "b"]) == preload_variables({}, [tmp_path, tmp_path / "no"]) == {}
+    monkeypatch.delenv(PRELOAD, raising=False)
+    given = child.call(far.variable, PRELOAD)
+    assert given == preload_variables().get(PRELOAD)
+    assert PRELOAD not in os.environ and (not given or Path(given).name in Path(f"/proc/{child.pid}/maps").read_text())

@@ -36,6 +36,11 @@ def has_loaded(module: str) -> bool:
     return module in sys.modules
 
 
+def variable(name: str) -> str | None:
+    """Return a variable of the environment."""
+    return os.environ.get(name)
+
+
 def fail(how: str) -> None:
     """Fail in a way of a child."""
     if how == "told":
