@@ -148,3 +148,11 @@ def test_it_has_the_fast_allocator_that_is_installed_unless_someone_chose(child,
     given = child.call(far.variable, PRELOAD)
     assert given == preload_variables().get(PRELOAD)
     assert PRELOAD not in os.environ and (not given or Path(given).name in Path(f"/proc/{child.pid}/maps").read_text())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="others keep their allocator")
+def test_memory_that_a_call_has_freed_is_returned(child):
+    child.call(far.fill, 1)
+    before = psutil.Process(child.pid).memory_info().rss
+    assert child.call(far.fill, 400) == 400
+    assert psutil.Process(child.pid).memory_info().rss < before + (100 << 20)

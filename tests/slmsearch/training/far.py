@@ -31,6 +31,12 @@ def load_torch() -> int:
     return int(torch.zeros(1 << 20).numel())
 
 
+def fill(megabytes: int) -> int:
+    """Take memory in pieces of a megabyte, and free it."""
+    pieces = [bytearray(1 << 20) for _ in range(megabytes)]
+    return len(pieces)
+
+
 def has_loaded(module: str) -> bool:
     """Say whether a module is imported."""
     return module in sys.modules
