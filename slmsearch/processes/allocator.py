@@ -5,13 +5,11 @@ thousands: that took a fifth of the time of an update of SmolLM2, page faults an
 the time (docs/benchmarks.md).
 """
 
-import ctypes
 import os
 import sys
 import sysconfig
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 PRELOAD = "LD_PRELOAD"
 """Variable of Linux's loader that names libraries to load before all others."""
@@ -30,10 +28,3 @@ def preload_variables(environment: Mapping[str, str] = os.environ, folders: Sequ
     """
     found = next((path for name in ALLOCATORS for folder in folders if (path := folder / name).is_file()), None)
     return {} if found is None or sys.platform != "linux" or PRELOAD in environment else {PRELOAD: str(found)}
-
-
-def release_kept_memory() -> None:
-    """Return the memory that tcmalloc keeps to the kernel, where this process has it; it does so by itself only little by little."""
-    library: Any = ctypes.CDLL(None) if sys.platform == "linux" else None
-    if hasattr(library, "MallocExtension_ReleaseFreeMemory"):
-        library.MallocExtension_ReleaseFreeMemory()

@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from slmsearch.errors import ServiceError, SlmSearchError
-from slmsearch.processes.allocator import preload_variables, release_kept_memory
+from slmsearch.processes.allocator import preload_variables
 from slmsearch.processes.child import ChildProcess, ProcessSettings
 from slmsearch.processes.noise import silence_noise
 from slmsearch.processes.processor import settle, trim_heap
@@ -168,8 +168,7 @@ def release_memory() -> None:
     gc.collect()
     if (torch := sys.modules.get("torch")) is not None and torch.cuda.is_initialized():
         torch.cuda.empty_cache()
-    trim_heap()
-    release_kept_memory()
+    trim_heap(kept=True)
 
 
 def main(descriptor: int, imports: Sequence[str]) -> None:

@@ -1,9 +1,8 @@
 """CPU settings for a small model.
 
-Three defaults of the platform slow a small model down. OpenMP's threads wait for each other by spinning for a millisecond: as soon
-as another process wants a core, two threads are many times slower than one. And glibc returns every freed megabyte to the
-kernel, to fetch it again a moment later, page fault by page fault. Python looks for cycles of dead objects after every 700 new ones: with
-torch loaded that was 8 % of the time of a short evaluation.
+Three defaults of the platform slow a small model down. OpenMP's threads wait for each other by spinning for a millisecond: as soon as
+another process wants a core, two threads are many times slower than one. glibc returns every freed megabyte to the kernel, to fetch it
+again page by page. Python looks for cycles of dead objects after every 700 new ones: 8 % of the time of a short evaluation.
 """
 
 import ctypes
@@ -52,7 +51,9 @@ def multiplies_bfloat16() -> bool:
     return bool(flags & FAST_FLAGS)
 
 
-def trim_heap() -> None:
-    """Return unused memory of the heap to the kernel, on Linux; fast if there is little."""
+def trim_heap(kept: bool = False) -> None:
+    """Return unused memory of the heap to the kernel, on Linux; fast if there is little; `kept`: also what a loaded tcmalloc keeps."""
     if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "malloc_trim"):  # not there with musl
         libc.malloc_trim(0)
+        if kept and hasattr(libc, "MallocExtension_ReleaseFreeMemory"):
+            libc.MallocExtension_ReleaseFreeMemory()
