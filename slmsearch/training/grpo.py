@@ -111,7 +111,7 @@ class SearchTrainer(GRPOTrainer):
         """
         self._last_loaded_step = self.state.global_step
         if self.args.use_cpu and not is_small(self.model):
-            trim_heap(kept=True)
+            trim_heap()
         return super()._generate(prompts)
 
     def _generate_and_score_completions(self, inputs: Any) -> Any:

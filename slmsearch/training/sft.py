@@ -204,7 +204,7 @@ class DemonstrationTrainer(Trainer):
     def training_step(self, model: Any, inputs: dict[str, Any], num_items_in_batch: Any = None) -> Tensor:
         """Run an update's micro-batches forward and backward; return the loss of the update."""
         if self.args.use_cpu and self.state.global_step % TRIM_STEPS == 0:
-            trim_heap(kept=True)
+            trim_heap()
         parts: list[Micro] = inputs["parts"]  # on the CPU, where labels are counted: the host need not wait for a card
         if self.tokens_per_tree and not self.state.global_step and not self._check_trees(model.eval(), parts[0]):
             self.tokens_per_tree = 0

@@ -318,8 +318,7 @@ def tree_hidden(model: Any, causal: Any, tree: Tree) -> Tensor:
     seen: list[Tensor] = []
     hook = causal.base_model.register_forward_hook(lambda module, inputs, output: seen.append(output.last_hidden_state))
     try:
-        kept = torch.zeros(1, dtype=torch.long, device=tree.ids.device)  # by index: of a slice a head in bfloat16 copies its weights
-        model(**tree_inputs(causal, tree), logits_to_keep=kept)
+        model(**tree_inputs(causal, tree), logits_to_keep=tree.depths[:1] * 0)  # by index: of a slice, heads copy bfloat16 weights
     finally:
         hook.remove()
     return seen[0][0]

@@ -120,7 +120,7 @@ def _needed(binaries: Iterable[Path]) -> dict[str, str]:
     """Return the libraries that `ldd` finds: name and path of each; the linker has no name but its path."""
     found: dict[str, str] = {}
     # Copies do not find libraries by a path relative to themselves, so the original's folder is named.
-    environment = {**os.environ, "LC_ALL": "C", "LD_LIBRARY_PATH": sysconfig.get_config_var("LIBDIR") or ""}
+    environment = {**os.environ, "LD_PRELOAD": "", "LC_ALL": "C", "LD_LIBRARY_PATH": sysconfig.get_config_var("LIBDIR") or ""}
     for binary in binaries:
         done = subprocess.run(["ldd", str(binary)], capture_output=True, text=True, env=environment)
         for line in done.stdout.splitlines():
