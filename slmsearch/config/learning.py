@@ -79,7 +79,7 @@ class TrainConfig(ConfigSection):
     """Share of the training questions that are played as twins, for which "I don't know" is right: the evidence is hidden, or the question
     asks about a name that does not exist."""
     accumulation: int = Field(default=1, ge=1)
-    """Micro-batches per update, for a CPU or several devices. On one CUDA device the memory plan splits updates itself."""
+    """Micro-batches per update, for several devices. On one device the memory plan splits updates itself."""
     learning_rate: float = Field(default=1e-3, gt=0)
     """Initial learning rate: about ten times that of full fine-tuning, and higher still for a tiny model."""
     lr_schedule: Literal["constant", "linear", "cosine"] = "linear"

@@ -5,8 +5,8 @@ ROWS_PER_BLOCK, SHORT, TOKENS_PER_BLOCK = 16, 512, 4096
 episode. Row by row, with similar lengths and padding cut off: `ROWS_PER_BLOCK` episodes of up to `SHORT` tokens, else as many longer ones
 as hold `TOKENS_PER_BLOCK` tokens."""
 KEPT_STATES = 48 << 20
-"""Hidden states (tokens x layers x size) of the last blocks of an update that keep their activations on a CPU, at least those of one block:
-2,912 tokens of SmolLM2-135M. On a GPU all blocks keep them: `train.accumulation` sets how many there are."""
+"""Hidden states (tokens x layers x size) of a part of an update on a CPU: 2,912 tokens of SmolLM2-135M. With fewer, oneDNN's bfloat16
+products on AMX are half as fast (576 to 1,200 tokens, 576 outputs)."""
 CHECKED_TOKENS, CHECKED_COLUMNS = 4096, 32_768
 """Tokens of the first batch's rows that are also scored row by row, to compare trees with them; and the size of the vocabulary part that
 TRL's head then computes at once."""

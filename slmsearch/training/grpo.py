@@ -9,7 +9,6 @@ Shapes: B rows of a micro-batch, T tokens of a row, C tokens of its completion: 
 import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from functools import partial
 from math import fsum
 from typing import Any, Literal
 
@@ -29,11 +28,10 @@ from slmsearch.processes.processor import trim_heap
 from slmsearch.sampling.torch_sampler import is_small
 from slmsearch.training.fused_lora import fused_lora
 from slmsearch.training.grpo_settings import make_adapter_config, make_dataset
-from slmsearch.training.losses import causal_of
 from slmsearch.training.parts import Unheard, cut_batch, lay_out
 from slmsearch.training.rollout_bridge import RolloutBridge, episode_reward
 from slmsearch.training.rows import find_distinct, only_needed, split_blocks, spread_values
-from slmsearch.training.tree import ScoredTree, TreeCheck, check_tree, count_recomputed, run_block, score_tree, score_trees
+from slmsearch.training.tree import ScoredTree, TreeCheck, check_tree, score_tree, score_trees
 
 GAP = "policy/kl_sampler"
 """Name of the gap between sampler and trainer."""
@@ -103,16 +101,19 @@ class SearchTrainer(GRPOTrainer):
             return super().train(*args, **kwargs)
 
     def _generate(self, prompts: Any) -> Any:
-        """Play episodes; tell TRL that vLLM has this step's weights, which `trainer_samplers` sees to.
-
-        On the CPU memory that a phase or a micro-batch has freed is returned before the next: each keeps tensors of other sizes, which the
-        freed pieces could not hold (8.6 GiB after twelve steps of 16 x 8 episodes of SmolLM2; of 8 x 8 episodes 5.6 after eight). A small
-        model's stays: returning and taking it again was an eighth of the demo's step.
-        """
+        """Play episodes; tell TRL that vLLM has this step's weights, which `trainer_samplers` sees to."""
         self._last_loaded_step = self.state.global_step
+        self._return_memory()
+        return super()._generate(prompts)
+
+    def _return_memory(self) -> None:
+        """Return memory that a phase or a part of an update on the CPU has freed.
+
+        The next one keeps tensors of other sizes, which the freed pieces could not hold (8.6 GiB after twelve steps of 16 x 8 episodes of
+        SmolLM2; of 8 x 8 episodes 5.6 after eight). A small model's stays: returning and taking it again was an eighth of the demo's step.
+        """
         if self.args.use_cpu and not is_small(self.model):
             trim_heap()
-        return super()._generate(prompts)
 
     def _generate_and_score_completions(self, inputs: Any) -> Any:
         """Play and score a batch as TRL does, then replace GRPO's advantages with those of the configured algorithm."""
@@ -175,26 +176,21 @@ class SearchTrainer(GRPOTrainer):
         prompt_width = input_ids.shape[1] - logits_to_keep
         picked, place = find_distinct(input_ids, attention_mask, needed)  # distinct rows; (B,) which of them each row equals
         real = attention_mask.cpu()  # extents are read from it: on a CUDA device each would wait for the block before
-        blocks, spans = [], split_blocks(picked, real)
-        recomputed = count_recomputed(causal_of(model), [int(real[rows].sum()) for rows in spans])
-        for number, span in enumerate(spans):
+        blocks = []
+        for span in split_blocks(picked, real):
             used, rows = real[span].any(0).nonzero(), to_device(span.numpy(), input_ids.device)
             first, last = min(int(used[0]), prompt_width - 1), max(int(used[-1]), prompt_width)
             kept, window = last + 1 - prompt_width, slice(first, last + 1)  # without columns in which the whole block is padding
-            block = (needed[rows, window], input_ids[rows, window], attention_mask[rows, window], kept)
-            scored = run_block(partial(self._score_block, *block, **kwargs), model, keep=number >= recomputed)
+            block = (only_needed(model, needed[rows, window]), input_ids[rows, window], attention_mask[rows, window], kept)
+            scored = super()._get_per_token_logps_and_entropies(*block, **kwargs)
             blocks.append([None if values is None else pad(values, (0, logits_to_keep - kept)) for values in scored[:2]])
         logprobs, entropies = (spread_values(column, place) for column in zip(*blocks, strict=True))
         assert logprobs is not None
         return logprobs, entropies
 
-    def _score_block(self, needed: Tensor, input_ids: Tensor, attention_mask: Tensor, kept: int, model: Any, **kwargs: Any) -> Any:
-        return super()._get_per_token_logps_and_entropies(only_needed(model, needed), input_ids, attention_mask, kept, **kwargs)
-
     def _compute_loss(self, model: Any, inputs: dict[str, Tensor]) -> Tensor:
         """Compute TRL's loss, and from its log-probabilities the mean gap to the sampler's."""
-        if self.args.use_cpu and not is_small(self.model):
-            trim_heap()
+        self._return_memory()
         mask = (inputs["completion_mask"] * inputs["tool_mask"]).bool()  # (B, C), True where the policy wrote the token
         if self.beta == 0.0:
             teaching = inputs["advantages"].abs() > NO_ADVANTAGE
@@ -238,6 +234,7 @@ class SearchTrainer(GRPOTrainer):
                 policy[rows] = self._policy_logprobs.float()
                 total += loss.detach()
                 accelerator.backward(loss)
+                self._return_memory()
         self._policy_logprobs = policy
         return total.requires_grad_()
 
@@ -313,7 +310,9 @@ def vllm_takes(**settings: Any) -> Iterator[None]:
         trl.LLM, trl.VLLMClient = engine, client
 
 
-def make_trainer(model: Any, tokenizer: Any, bridge: RolloutBridge, arguments: GRPOConfig, callback: TrainerCallback) -> SearchTrainer:
+def make_trainer(
+    model: Any, tokenizer: Any, bridge: RolloutBridge, arguments: GRPOConfig, callback: TrainerCallback, nodes: int
+) -> SearchTrainer:
     """Make the trainer; a model that already carries an adapter continues with that one.
 
     Args:
@@ -322,6 +321,7 @@ def make_trainer(model: Any, tokenizer: Any, bridge: RolloutBridge, arguments: G
         bridge: plays the episodes.
         arguments: TRL's settings.
         callback: called around every step.
+        nodes: nodes of a batch that go forward and backward together (`MemoryPlan.part_nodes`); 0: all of a micro-batch.
     """
     config = bridge.environment.config
     # TRL would parse whole episodes by a response template; the saved model keeps its own.
@@ -344,6 +344,6 @@ def make_trainer(model: Any, tokenizer: Any, bridge: RolloutBridge, arguments: G
     for weight in trained.parameters():
         if weight.requires_grad:  # TRL casts an adapter on 4-bit weights to bfloat16, in which small steps are lost
             weight.data = weight.data.float()
-    trainer.search, trainer.bridge = config.train, bridge
+    trainer.search, trainer.bridge, trainer.nodes_per_part = config.train, bridge, nodes
     trainer.remove_callback(PrinterCallback)
     return trainer

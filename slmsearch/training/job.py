@@ -23,7 +23,7 @@ from slmsearch.models.hashes import model_hash, weights_file
 from slmsearch.training.files import ACCELERATE, ADAPTER, CHECKPOINTS, ERROR, LOCK, LOG, MANIFEST, STOP
 from slmsearch.training.phase_timer import CardUse
 
-TRAINING_VERSION = 11
+TRAINING_VERSION = 12
 """Part of every train key; raise it when the code changes what a training run computes."""
 
 START_VERSION = 8

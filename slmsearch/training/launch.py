@@ -207,13 +207,13 @@ def find_cause(printed: str, killed_by: str = "") -> str:
     """Find the cause of a failure in the output of the training process and its launcher, or the signal that ended the launcher."""
     killed = re.search(r"died with <Signals\.(\w+)", printed)
     if name := killed[1] if killed else killed_by:
-        hint = ": out of memory? Raise train.accumulation or lower train.group_size" if name == "SIGKILL" else ""
+        hint = ": out of memory? `slmsearch preflight` says which setting takes most" if name == "SIGKILL" else ""
         return f"the training process was killed by {name}{hint}"
     raised = [line for line in printed.splitlines() if re.match(r"[\w.]*(Error|Exception|Interrupt|Exit)\b", line)]
     causes = [line for line in raised if "CalledProcessError" not in line]
     if not causes:
         return "the training process failed without a word"
-    hint = "; raise train.accumulation or lower train.group_size" if "out of memory" in causes[-1] else ""
+    hint = "; `slmsearch preflight` says which setting takes most" if "out of memory" in causes[-1] else ""
     return f"the training process failed: {causes[-1][:300]}{hint}"
 
 

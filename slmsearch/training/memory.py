@@ -283,10 +283,15 @@ class _Planner:
         )
 
     def fit_nodes(self, held: float, available: float) -> int:
-        """Choose the nodes of a part so that an update fits beside `held` bytes; 0 where updates are not cut."""
+        """Choose the nodes of a part so that an update fits beside `held` bytes; 0 where updates are not cut.
+
+        On a CPU the model alone decides, so that the same seed trains the same bytes however much memory is free.
+        """
         train = self.config.train
-        if self.device == "cpu" or train.num_processes > 1:
+        if train.num_processes > 1:
             return 0
+        if self.device == "cpu":
+            return min(TOKENS_PER_BLOCK, max(PART_NODES[-1], KEPT_STATES // (self.shape.layers * self.shape.hidden)))
         rows = train.questions_per_step * train.group_size // train.accumulation
         wanted = min((nodes for nodes in PART_NODES if nodes * self.shape.hidden >= PART_VALUES), default=PART_NODES[0])
         needs = {nodes: held + sum(part.num_bytes for part in self.updating(rows, nodes)) for nodes in PART_NODES if nodes <= wanted}
@@ -298,8 +303,6 @@ class _Planner:
         distinct = openings * self.prompt_tokens + rows * (self.tokens - self.prompt_tokens)
         block = min(distinct, max(nodes or TOKENS_PER_BLOCK, self.tokens))
         kept = block if nodes else distinct
-        if self.device == "cpu":
-            kept = min(kept, max(block, KEPT_STATES // (self.shape.layers * self.shape.hidden)))
         held = Held(kept, block, self._again(kept, block), self.shape.saved, self.width)
         return count_held(self.config.train, self.shape, self.device, held, "policy.model" if nodes else "train.accumulation")
 

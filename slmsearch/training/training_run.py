@@ -147,10 +147,9 @@ def _assemble(
         return any(gather_object([(job.directory / STOP).exists()]))  # one process suffices, and all stop at the same step
 
     callback = StepCallback(bridge, partial(append_report, job.directory / STEPS), should_stop, config.train, timer)
-    nodes = 0 if use_cpu else plan_memory(config, measure_shape(config), measure_available(), opening).part_nodes
+    nodes = plan_memory(config, measure_shape(config), measure_available(), opening).part_nodes
     with vllm_takes(**engine_settings(model, config.policy, config.train, use_cpu)):
-        trainer = make_trainer(model, tokenizer, bridge, arguments, callback)
-    trainer.nodes_per_part = nodes
+        trainer = make_trainer(model, tokenizer, bridge, arguments, callback, nodes)
     if environment.base_user is not None:
         open_base = open_base_sampler(tokenizer, limits.tool_role)
         environment.base_user.sample_with(lambda: open_base(trainer))

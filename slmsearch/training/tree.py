@@ -10,7 +10,7 @@ import logging
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -19,11 +19,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask
-from torch.utils.checkpoint import checkpoint
 
 from slmsearch.models.attention import ATTENTION, Call, Span
 from slmsearch.models.flex import to_device, tree_mask
-from slmsearch.training.block_sizes import CHECKED_TOKENS, KEPT_STATES, TOKENS_PER_BLOCK
+from slmsearch.training.block_sizes import CHECKED_TOKENS, TOKENS_PER_BLOCK
 from slmsearch.training.losses import causal_of, token_losses
 
 logger = logging.getLogger(__name__)
@@ -271,11 +270,10 @@ def score_trees(trainer: Any, model: Any, trees: Sequence[ScoredTree], shape: Se
     """
     causal = causal_of(model)
     device, values, row_at, column_at = trees[0].tree.ids.device, [], [], []
-    recomputed = count_recomputed(causal, [len(scored.tree.ids) for scored in trees])
-    for number, scored in enumerate(trees):
+    for scored in trees:
         chosen = to_device(scored.pairs, device)
         with trainer.accelerator.autocast():
-            hidden = run_block(partial(tree_hidden, causal=causal, tree=scored.tree), model, keep=number >= recomputed)
+            hidden = tree_hidden(model, causal, scored.tree)
             losses = token_losses(causal, hidden[chosen[0]], chosen[1], trainer.temperature)  # hidden (N, D), losses (P,)
         values.append(-losses[to_device(scored.place, device)])
         row_at.append(scored.members[scored.rows])
@@ -322,28 +320,6 @@ def tree_hidden(model: Any, causal: Any, tree: Tree) -> Tensor:
     finally:
         hook.remove()
     return seen[0][0]
-
-
-def count_recomputed(causal: Any, tokens: Sequence[int]) -> int:
-    """Count the first blocks of an update, which has `tokens` in each block, that keep no activations; see `KEPT_STATES`."""
-    shape = causal.config.get_text_config()
-    most = KEPT_STATES // (shape.num_hidden_layers * shape.hidden_size)
-    kept = np.searchsorted(np.cumsum(tokens[::-1]), most, side="right")
-    return 0 if causal.device.type == "cuda" else len(tokens) - max(1, int(kept))
-
-
-def run_block(run: Callable[[Any], Any], model: Any, keep: bool) -> Any:
-    """Run a block of an update; recompute its activations in the backward pass unless `keep`. DDP models always keep them.
-
-    Args:
-        run: computes the block with a model.
-        model: as trained, with its wrappers.
-        keep: whether the activations are kept.
-    """
-    if keep or not torch.is_grad_enabled() or hasattr(model, "module"):
-        return run(model)
-    # DDP does not support gradients block by block; without `use_reentrant` each attention of a block would recompute the block.
-    return checkpoint(lambda learns: run(model), torch.zeros((), requires_grad=True), use_reentrant=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,7 @@ from slmsearch.training.callbacks import StepCallback
 from slmsearch.training.card import CardWatch
 from slmsearch.training.grpo import make_trainer
 from slmsearch.training.grpo_settings import make_arguments
+from slmsearch.training.memory import measure_available, measure_shape, plan_memory
 from slmsearch.training.phase_timer import PhaseTimer
 from slmsearch.training.rollout_bridge import RolloutBridge
 from slmsearch.training.trainer_samplers import open_torch_sampler, sampling_mode
@@ -108,7 +109,8 @@ def make_ours(shape: BenchShape, directory: Path, watch: Stopwatch) -> tuple[Any
     bridge = RolloutBridge(shape.questions, environment, open_sampler, tokenizer.eos_token_id, timer)
     callback = StepCallback(bridge, lambda report: None, lambda: False, config.train, timer)
     arguments = make_arguments(environment, directory, 1, config.policy.device == "cpu")
-    trainer = make_trainer(model, tokenizer, bridge, arguments, callback)
+    nodes = plan_memory(config, measure_shape(config), measure_available()).part_nodes
+    trainer = make_trainer(model, tokenizer, bridge, arguments, callback, nodes)
     trainer.args.save_strategy = "no"
     trainer.add_callback(watch)
     return trainer, bridge

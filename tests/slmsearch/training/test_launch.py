@@ -217,7 +217,7 @@ def test_the_cause_is_found_in_a_log():
         """)
     cause = find_cause(log)
     assert cause.startswith("the training process failed: torch.OutOfMemoryError: CUDA out of memory.")
-    assert cause.endswith("raise train.accumulation or lower train.group_size")
+    assert cause.endswith("; `slmsearch preflight` says which setting takes most")
     assert find_cause("hello\n") == "the training process failed without a word"
 
 

@@ -158,10 +158,21 @@ def test_parts_are_as_large_as_memory_allows_and_no_larger_than_a_card_needs(tmp
         assert plan.needs(UPDATE) <= memory.MEMORY_FRAC * size * GIB
     larger = replace(shape, hidden=4096)
     assert plan_memory(config, larger, CARD).part_nodes == 2048, "kernels over fewer tokens of it are as long"
-    whole = plan_memory(config, shape, {"cpu": 64 * GIB})
     several = plan_memory(config.changed({"train.num_processes": 2}), shape, CARD)
-    assert whole.part_nodes == several.part_nodes == 0, "micro-batches go forward whole"
+    assert several.part_nodes == 0, "micro-batches go forward whole"
     assert several.needs(UPDATE) > 3 * plans[0].needs(UPDATE)
+
+
+def test_parts_on_a_cpu_are_those_of_the_model_however_much_memory_is_free(tmp_path):
+    config = config_of(SHAPES[0], tmp_path, "float32")
+    small = measure_shape(config)
+    shape = replace(small, layers=30, hidden=576)
+    plans = [plan_memory(config, shape, {"cpu": size * GIB}) for size in (1, 64)]
+    assert [plan.part_nodes for plan in plans] == [2912, 2912]
+    longer = plan_memory(config.changed({"train.group_size": 64}), shape, {"cpu": GIB})
+    assert longer.needs(UPDATE) == plans[0].needs(UPDATE), "an update holds a part, however many episodes it has"
+    shapes = [replace(small, layers=n, hidden=h) for n, h in ((2, 64), (80, 8192))]
+    assert [plan_memory(config, each, {"cpu": GIB}).part_nodes for each in shapes] == [4096, 1024]
 
 
 def test_the_supervised_start_of_a_run_has_a_plan(tmp_path):

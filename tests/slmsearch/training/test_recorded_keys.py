@@ -23,12 +23,12 @@ def config(tmp_path, monkeypatch):
 
 
 def test_recorded_keys_of_the_searcher(config):
-    assert job.train_key(config, "digest", "index") == "bfac63051935f0ae636f"
+    assert job.train_key(config, "digest", "index") == "befee3dd5749ae721d4c"
     specs = [PolicySpec("untrained", config.policy), PolicySpec("random", None), PolicySpec("retrieve-then-answer", None)]
     keys = [eval_key(QUESTIONS, "index", spec, config, "digest") for spec in specs]
     assert keys == ["022092385f647f0b1f5d", "8b9351f725bd8f77beb2", "967b70cf366206bfdcb5"]
     other = config.model_copy(update={"judge": JudgeConfig(kind="ollama"), "reward": RewardConfig(correctness="f1")})
-    assert job.train_key(other, "digest", "index") == "124743b8a654aade1095"
+    assert job.train_key(other, "digest", "index") == "a2a1d0d17f7ae74ed8fb"
     assert eval_key(QUESTIONS, "index", specs[0], other, "digest") == "f87ac1b2adb98e177657"
 
 

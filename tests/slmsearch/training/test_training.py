@@ -60,7 +60,7 @@ def kept(monkeypatch, name):
 
 
 def cut_updates(monkeypatch, nodes):
-    """Let updates go over parts of so many nodes, as on one CUDA device."""
+    """Let updates go over parts of so many nodes; 0: over all at once, as on several devices."""
     assemble = training._assemble
 
     def assembling(*args):
@@ -77,7 +77,9 @@ def cut_updates(monkeypatch, nodes):
 def test_an_update_in_parts_is_the_update(make_job, toolbox, questions, monkeypatch, settings):
     settings = {"steps": 1, "questions_per_step": 4, "learning_rate": 1e-3, **settings}
     whole, cut = make_job("whole", **settings), make_job("cut", **settings)
-    train_through(toolbox, questions, whole)
+    with monkeypatch.context() as uncut:
+        cut_updates(uncut, 0)
+        train_through(toolbox, questions, whole)
     parts, learn = [], SearchTrainer._take_loss
     monkeypatch.setattr(SearchTrainer, "_take_loss", lambda *given: parts.append(len(given[3])) or learn(*given))
     cut_updates(monkeypatch, 60)

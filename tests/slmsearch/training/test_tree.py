@@ -129,7 +129,6 @@ def test_log_probabilities_and_gradients_are_those_of_rows(kind, method, monkeyp
         monkeypatch.setattr(TreeAncestry, "calls", property(lambda ancestry: pytest.fail("a call was made")))
     if method == "in blocks":
         monkeypatch.setattr(trees_module, "TOKENS_PER_BLOCK", 40)
-        monkeypatch.setattr(trees_module, "KEPT_STATES", 0)
     trainer = Rows(model, temperature=0.8)
     if method != "full":
         model = get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", r=4, target_modules="all-linear"))
@@ -147,10 +146,7 @@ def test_log_probabilities_and_gradients_are_those_of_rows(kind, method, monkeyp
     with fused_lora(model):
         trees = score_tree(trainer, model, ids, mask, needed, width)
         by_trees = gradients(model, trees, weights)
-    if method == "in blocks":  # all but the last go through the model twice, at first without keeping anything
-        assert passes.count(False) == len(passes) // 2 >= 2
-    else:
-        assert len(passes) == (2 if "checkpointed" in method else 1)
+    assert len(passes) > 1 if method == "in blocks" else len(passes) == (2 if "checkpointed" in method else 1)
     if method == "full":
         again = score_tree(trainer, model, ids, mask, needed, width).sum()
         again.backward(retain_graph=True)
