@@ -37,7 +37,7 @@ EPISODES = 8
 """Number of demonstrations of an update."""
 PEER_BATCH = 4
 """Episodes in one forward pass of TRL."""
-TOKENS = 2048
+TOKENS = 3072
 """Tree nodes in one forward pass of this project's trainer."""
 LEARNING_RATE = 1e-4
 LIMIT_ROUNDS = 5
