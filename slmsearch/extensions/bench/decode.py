@@ -104,7 +104,9 @@ def _open_vllm(shape: BenchShape) -> ColocatedEngine:
 
     policy, searcher = shape.config.policy, shape.config.searcher
     room = searcher.max_episode_tokens + 1024  # with the prompt
-    return ColocatedEngine(LLM(model=policy.model, dtype=policy.dtype, max_model_len=room, logprobs_mode="processed_logprobs"))
+    share = shape.config.train.vllm.gpu_memory_frac  # of a CPU's memory, too: its own 0.92 is not free beside the other engines
+    limits: dict[str, Any] = {"max_model_len": room, "gpu_memory_utilization": share}
+    return ColocatedEngine(LLM(model=policy.model, dtype=policy.dtype, logprobs_mode="processed_logprobs", **limits))
 
 
 def _summarise(seconds: dict[str, list[float]], played: dict[str, list[Episode]], facts: dict[str, float]) -> Result:
