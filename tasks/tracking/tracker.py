@@ -18,7 +18,6 @@ import mlflow
 from filelock import FileLock
 from mlflow.entities import AssessmentSource, Dataset, DatasetInput, Expectation, Feedback, InputTag, Link, Metric, Param, RunTag
 from mlflow.entities.logged_model_input import LoggedModelInput
-from mlflow.entities.model_registry import PromptVersion
 from mlflow.environment_variables import MLFLOW_ENABLE_ASYNC_TRACE_LOGGING
 from mlflow.exceptions import MlflowException
 from mlflow.prompt.constants import PROMPT_EXPERIMENT_IDS_TAG_KEY
@@ -178,23 +177,18 @@ class Tracker(TrainedModels):
 
     @as_service
     def record_prompt(self, run_id: str, name: str, messages: Sequence[Mapping[str, str]]) -> str:
-        """Link a run to the version of a prompt that has these messages, a new one if none has; return the version."""
+        """Link a run to the version of a prompt that has these messages, a new one if none of the newest 100 has; return it."""
         template = [{part: encodable(message[part]) for part in ("role", "content")} for message in messages]
         with self.lock:  # two runs that begin together must not both find it new
-            version = self._find_prompt(name, template) or self.client.register_prompt(name, template)
+            # register_prompt and load_prompt would have a thread tag the prompt with another experiment, while this tags it
+            prompt = self.client.get_prompt(name) or self.client.create_prompt(name)
+            same = [known for known in self.client.search_prompt_versions(name) if known.template == template]
+            version = same[0] if same else self.client.create_prompt_version(name, template)
             self.client.link_prompt_version_to_run(run_id, version)
-            shown = self.client.get_prompt(name).tags.get(PROMPT_EXPERIMENT_IDS_TAG_KEY, ",")
+            shown = prompt.tags.get(PROMPT_EXPERIMENT_IDS_TAG_KEY, ",")
             if f",{self.experiment_id}," not in shown:  # MLflow's page of an experiment lists those that name it
                 self.client.set_prompt_tag(name, PROMPT_EXPERIMENT_IDS_TAG_KEY, f"{shown}{self.experiment_id},")
         return str(version.version)
-
-    def _find_prompt(self, name: str, template: Sequence[Mapping[str, str]]) -> PromptVersion | None:
-        newest = self.client.load_prompt(f"prompts:/{name}@latest", allow_missing=True, cache_ttl_seconds=0)
-        for number in range(newest.version if newest else 0, 0, -1):  # the newest first: mostly it is the one
-            found: PromptVersion | None = self.client.load_prompt(name, version=number, allow_missing=True)
-            if found is not None and found.template == template:
-                return found
-        return None
 
     @as_service
     def record_metrics(self, run_id: str, metrics: Mapping[str, float], model: str | None = None) -> None:

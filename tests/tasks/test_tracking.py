@@ -70,7 +70,7 @@ def test_a_text_is_one_version_of_a_prompt_however_often_it_opens_an_episode(tra
         texts = ("Search {it}.", "Read.", "Read.", "Search {it}.")
         versions = [tracker.record_prompt(run_id, "opening-prompt", opening(text)) for text in texts]
     assert versions == ["1", "2", "2", "1"]
-    found = tracker.client.load_prompt("opening-prompt", version=1)
+    found = tracker.client.get_prompt_version("opening-prompt", 1)
     assert found is not None
     assert found.format(question="Who?") == [{"role": "system", "content": "Search {it}."}, {"role": "user", "content": "Who?"}]
     linked = json.loads(tracker.client.get_run(run_id).data.tags["mlflow.linkedPrompts"])
@@ -80,6 +80,9 @@ def test_a_text_is_one_version_of_a_prompt_however_often_it_opens_an_episode(tra
         other.record_prompt(run_id, "opening-prompt", opening("Read."))
     for experiment_id in (tracker.experiment_id, other.experiment_id):  # MLflow's page of an experiment asks so
         assert [prompt.name for prompt in tracker.client.search_prompts(f'experiment_id = "{experiment_id}"')] == ["opening-prompt"]
+    default = tracker.client.get_experiment_by_name("Default")
+    assert default is not None
+    assert not tracker.client.search_prompts(f'experiment_id = "{default.experiment_id}"')
 
 
 def test_runs_end_as_what_happened(tracker: Tracker) -> None:
