@@ -3,8 +3,8 @@
 #
 # mlflow 3.17.2: MlflowClient.load_prompt and register_prompt start a thread that adds the id of the *fluent* API's experiment ("0" where
 # none was set, whichever experiments the client works in) to the prompt's tag of experiments. Nothing waits for that thread: beside a
-# tag set by hand on a new prompt the two insert the same row, and the loser's caller gets an IntegrityError of
-# the store. create_prompt, create_prompt_version, get_prompt_version and search_prompt_versions read and write without it.
+# tag set by hand on a new prompt the two insert the same row, and the loser's caller gets an IntegrityError of the store.
+# create_prompt, create_prompt_version, get_prompt_version and search_prompt_versions read and write without it.
 # Seen 30 November 2026, Python 3.11:
 #   quiet calls: experiments None, threads []
 #   load_prompt: experiments ,0, threads ['link_prompt_to_experiment_thread']
