@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from slmsearch.errors import ConfigError, InvalidDataError, NotWorthItError, SlmSearchError
-from slmsearch.foreign import cause_of, visible, without_credentials
+from slmsearch.foreign import cause_of, encodable, visible, without_credentials
 
 if TYPE_CHECKING:
     from slmsearch.config import RunConfig
@@ -229,11 +229,17 @@ class SettingsCommand(click.Command):
         self.params.append(click.Option(["--json", "as_json"], is_flag=True, help="Print the result as one JSON object."))
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Remove the dotted flags before click parses the rest."""
+        """Remove the dotted flags before click parses the rest; refuse options that neither JSON nor a database takes."""
         try:
             own, overrides = split_overrides(args)
             ctx.meta["slmsearch.overrides"] = overrides
-            return super().parse_args(ctx, own)
+            rest = super().parse_args(ctx, own)
+            for option in [param for param in self.params if isinstance(param, click.Option)]:
+                given = ctx.params[str(option.name)]
+                for text in given if isinstance(given, tuple) else (given,):
+                    if isinstance(text, str) and text != encodable(text):
+                        raise click.BadParameter(f"{text!r} holds bytes that are no UTF-8; rename what it names", ctx, option)
+            return rest
         except click.UsageError as error:
             if "--json" in args:
                 click.echo(json.dumps(_as_json(error, error.format_message())))

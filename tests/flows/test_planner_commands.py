@@ -105,6 +105,10 @@ def test_infer_finds_the_model_plans_and_lets_the_worker_solve(invoke: Invoke, s
     assert asked[1]["model"] == "planner-lora"
     assert asked[1]["messages"][-1]["content"] == f"{PROBLEM.text}?"
     assert out.strip().endswith(f"= {PROBLEM.answer}")
+    for option in ("--model", "--lora-adapter"):  # names that neither JSON nor MLflow takes
+        code, _, err = invoke("infer", "2 + 2?", "--base-url", url, option, "named\udcff")
+        assert code == 2 and f"Invalid value for '{option}': 'named\\udcff' holds bytes that are no UTF-8" in err
+    assert len(asked) == 2
 
 
 def test_infer_without_a_server_is_one_clear_line(invoke: Invoke) -> None:

@@ -2,6 +2,7 @@
 
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import cycle, islice
 from pathlib import Path
@@ -11,13 +12,15 @@ from typing import Any
 
 import torch
 
+from slmsearch.config import RunConfig
 from slmsearch.environments.searcher.rollout import play_episodes
 from slmsearch.episodes.episode import Episode
 from slmsearch.episodes.sampler import Sampler, Sampling
 from slmsearch.extensions.bench.result import Result, Say, Spread, describe_machine, median_ratio, tabulate, take_turns
-from slmsearch.extensions.bench.shapes import BenchShape
+from slmsearch.extensions.bench.shapes import BenchShape, reopen_shape
 from slmsearch.models.gguf_file import Quantisation
 from slmsearch.models.load import load_model, load_tokenizer
+from slmsearch.processes.call import Child
 from slmsearch.sampling.engine_sampler import EngineSampler
 from slmsearch.sampling.llamacpp import LlamaCppEngine, LlamaCppSampler
 from slmsearch.sampling.torch_sampler import TorchSampler
@@ -46,7 +49,7 @@ class TimedSampler(TorchSampler):
 
 
 def run_decode(shape: BenchShape, runs: int, say: Say) -> Result:
-    """Play a shape's first questions with every engine that is installed, in turn.
+    """Play a shape's first questions with every engine that is installed, in turn, in a process with the allocator of computations.
 
     Args:
         shape: questions, tools and model; its model is played on the CPU.
@@ -56,8 +59,30 @@ def run_decode(shape: BenchShape, runs: int, say: Say) -> Result:
     Raises:
         ModelError: the model cannot be loaded, or no GGUF can be made of it.
     """
+    with Child() as child:
+        played = child.call(play_engines, shape.name, shape.config, EPISODES, runs, say=say)
+        rate = child.call(measure_bandwidth, COPIED_MB)
+    return _summarise(played, rate, shape.parameters)
+
+
+@dataclass(frozen=True)
+class Played:
+    """What engines did with the same questions."""
+
+    seconds: dict[str, list[float]]
+    texts: dict[str, list[list[str]]]
+    """Texts of the turns of each episode."""
+    sampled_tokens: int
+    weights_bytes: int
+    pass_s: float
+    """Seconds of a decoding pass of torch, the median."""
+
+
+def play_engines(name: str, config: RunConfig, episodes: int, runs: int, say: Say) -> Played:
+    """Play the first questions of a shape that was made before with every engine that is installed, in turn; see `run_decode`."""
+    shape = reopen_shape(name, config)
     policy, searcher = shape.config.policy, shape.config.searcher
-    questions = list(islice(cycle(shape.questions), EPISODES))
+    questions = list(islice(cycle(shape.questions), episodes))
     model, tokenizer = load_model(policy)
     ours = TimedSampler(model.eval(), tokenizer, searcher.tool_role)
     samplers: dict[str, Sampler] = {TORCH: ours}
@@ -80,16 +105,16 @@ def run_decode(shape: BenchShape, runs: int, say: Say) -> Result:
             samplers[LLAMACPP] = LlamaCppSampler(LlamaCppEngine(str(file), cpu=True), load_tokenizer(policy), searcher.tool_role)
         if find_spec("vllm"):
             samplers[VLLM] = EngineSampler(_open_vllm(shape), load_tokenizer(policy), searcher.tool_role)
-        say(f"playing {EPISODES} episodes with {', '.join(samplers)}")
+        say(f"playing {episodes} episodes with {', '.join(samplers)}")
         seconds = take_turns({name: side(name) for name in samplers}, runs)
+    texts = {engine: [[turn.text for turn in episode.turns] for episode in found] for engine, found in played.items()}
     size = sum(weight.numel() * weight.element_size() for weight in model.parameters())
-    limit_s, pass_s = size / measure_bandwidth(), median(ours.passes)
-    return _summarise(seconds, played, {"weights_mb": size / 1e6, "limit_s": limit_s, "pass_s": pass_s, "parameters": shape.parameters})
+    return Played(seconds, texts, sum(episode.sampled_tokens for episode in played[TORCH]), size, median(ours.passes))
 
 
-def measure_bandwidth() -> float:
-    """Return the bytes a second that a copy reads and writes, the median of several."""
-    source = torch.ones(COPIED_MB << 18)  # float32
+def measure_bandwidth(copied_mb: int) -> float:
+    """Return the bytes a second that a copy of so many MiB reads and writes, the median of several."""
+    source = torch.ones(copied_mb << 18)  # float32
     target = torch.empty_like(source)
     rates = []
     for _ in range(COPIES):
@@ -109,16 +134,19 @@ def _open_vllm(shape: BenchShape) -> ColocatedEngine:
     return ColocatedEngine(LLM(model=policy.model, dtype=policy.dtype, logprobs_mode="processed_logprobs", **limits))
 
 
-def _summarise(seconds: dict[str, list[float]], played: dict[str, list[Episode]], facts: dict[str, float]) -> Result:
+def _summarise(played: Played, bytes_per_s: float, parameters: int) -> Result:
+    seconds, limit_s = played.seconds, played.weights_bytes / bytes_per_s
     ratios = {name: median_ratio(times, seconds[TORCH]) for name, times in seconds.items()}
-    texts = {name: [[turn.text for turn in episode.turns] for episode in episodes] for name, episodes in played.items()}
-    same = {name: sum(a == b for a, b in zip(found, texts[TORCH], strict=True)) / len(found) for name, found in texts.items()}
-    sampled = sum(episode.sampled_tokens for episode in played[TORCH])
+    ours = played.texts[TORCH]
+    same = {name: sum(a == b for a, b in zip(found, ours, strict=True)) / len(found) for name, found in played.texts.items()}
     values = {
-        **facts,
-        "episodes": EPISODES,
-        "sampled_tokens": sampled,
-        "bandwidth_frac": facts["limit_s"] / facts["pass_s"],
+        "weights_mb": played.weights_bytes / 1e6,
+        "limit_s": limit_s,
+        "pass_s": played.pass_s,
+        "parameters": parameters,
+        "episodes": len(ours),
+        "sampled_tokens": played.sampled_tokens,
+        "bandwidth_frac": limit_s / played.pass_s,
         "llamacpp_ratio": ratios.get(LLAMACPP),
         "vllm_ratio": ratios.get(VLLM),
         "seconds": {name: Spread(times) for name, times in seconds.items()},
@@ -128,13 +156,13 @@ def _summarise(seconds: dict[str, list[float]], played: dict[str, list[Episode]]
     records = [{"side": name, "s": Spread(times), "ratio": ratios[name], "same": same[name]} for name, times in seconds.items()]
     columns = {
         "engine": "{side}",
-        f"seconds for {EPISODES} episodes": "{s:.2f}",
+        f"seconds for {len(ours)} episodes": "{s:.2f}",
         "beside torch": "{ratio:.2f}",
         "same episodes": "{same:.0%}",
     }
     notes = [
-        f"a decoding pass: {1e3 * facts['pass_s']:.1f} ms; {facts['weights_mb']:.0f} MB of weights at the rate of a copy: "
-        f"{1e3 * facts['limit_s']:.1f} ms ({values['bandwidth_frac']:.0%}); {sampled} tokens sampled",
+        f"a decoding pass: {1e3 * played.pass_s:.1f} ms; {played.weights_bytes / 1e6:.0f} MB of weights at the rate of a copy: "
+        f"{1e3 * limit_s:.1f} ms ({limit_s / played.pass_s:.0%}); {played.sampled_tokens} tokens sampled",
         str(machine),
     ]
     return Result(values, [tabulate(columns, records)], notes)
