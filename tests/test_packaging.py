@@ -117,7 +117,7 @@ def test_help_of_every_command_loads_no_heavy_library():
     code = """
 from click.testing import CliRunner
 from flows.cli.main import cli
-from flows.cli.session import EXTENSIONS
+from flows.cli.groups import EXTENSIONS
 for arguments in [[], *([name] for name in [*cli.commands, *EXTENSIONS])]:
     result = CliRunner().invoke(cli, [*arguments, "--help"])
     assert result.exit_code == 0 and "Usage" in result.output, result.output

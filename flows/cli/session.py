@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from flows.cli.groups import Commands, error_as_json, told_in_json
 from slmsearch.errors import ConfigError, InvalidDataError, NotWorthItError, SlmSearchError
 from slmsearch.foreign import cause_of, encodable, visible, without_credentials
 
@@ -215,7 +216,7 @@ class Session:
         """Print the reason of a failure in one line."""
         self.say(f"slmsearch: {message}")
         if self._stdout is not None:
-            self.finish(_as_json(error, message), "")
+            self.finish(error_as_json(error, message), "")
 
 
 class SettingsCommand(click.Command):
@@ -230,7 +231,7 @@ class SettingsCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Remove the dotted flags before click parses the rest; refuse options that neither JSON nor a database takes."""
-        try:
+        with told_in_json(args):
             own, overrides = split_overrides(args)
             ctx.meta["slmsearch.overrides"] = overrides
             rest = super().parse_args(ctx, own)
@@ -240,10 +241,6 @@ class SettingsCommand(click.Command):
                     if isinstance(text, str) and text != encodable(text):
                         raise click.BadParameter(f"{text!r} holds bytes that are no UTF-8; rename what it names", ctx, option)
             return rest
-        except click.UsageError as error:
-            if "--json" in args:
-                click.echo(json.dumps(_as_json(error, error.format_message())))
-            raise
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command with a session as its first argument, and turn errors into exit codes."""
@@ -265,7 +262,7 @@ class SettingsCommand(click.Command):
             raise
         except click.ClickException as error:  # click itself prints it on stderr
             if session.as_json:
-                session.finish(_as_json(error, error.format_message()), "")
+                session.finish(error_as_json(error, error.format_message()), "")
             raise
         except (click.exceptions.Exit, click.Abort):
             raise
@@ -291,11 +288,6 @@ def _describe(error: SlmSearchError | OSError) -> str:
     misnamed = isinstance(error, FileExistsError | FileNotFoundError | IsADirectoryError | NotADirectoryError)
     remedy = "check the path" if misnamed else "check disk space and permissions"
     return f"{error.strerror or cause_of(error)}: {error.filename or 'no file named'}; {remedy}"
-
-
-def _as_json(error: BaseException, message: str) -> dict[str, object]:
-    named = "usage" if isinstance(error, click.ClickException) else type(error).__name__
-    return {"error": message, "boundary": getattr(error, "boundary", named)}
 
 
 def _raise_exit(number: int, _frame: FrameType | None) -> NoReturn:
@@ -328,54 +320,6 @@ def command(group: click.Group, name: str, **options: Any) -> Callable[[Callable
         return group.command(name, cls=SettingsCommand, **options)(click.pass_obj(function))
 
     return register
-
-
-SECTIONS = {
-    "The pipeline and its results": ("init", "learn", "run", "up", "report", "compare", "lineage", "nights", "promote", "rollback"),
-    "Pages and questions": ("pages", "questions", "validate", "index", "reindex", "search", "retrieval-report", "setup", "world"),
-    "Models and training": (
-        "models",
-        "bootstrap",
-        "sft",
-        "preflight",
-        "forecast",
-        "train",
-        "planner",
-        "evaluate",
-        "judge",
-        "export",
-        "bundle",
-    ),
-    "Asking, serving, upkeep": ("ask", "infer", "serve", "calibrate", "mcp", "corrections", "dataset", "sandbox", "config", "ops", "bench"),
-}
-"""Sections of the help."""
-EXTENSIONS = {"sandbox": "Run programs of the searcher in an isolated sandbox.", "bench": "Measure speed, memory and false alarms."}
-"""Commands of extensions, with their help: to look for entry points takes a third of the time of `slmsearch --help`."""
-ENTRY_POINTS = "slmsearch.commands"
-"""Group of the entry points of extensions' commands."""
-
-
-class Commands(click.Group):
-    """Group of all commands; those of `ops` also have their bare names, those of extensions are loaded when they run."""
-
-    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        """See `click.Group.get_command`."""
-        if (known := super().get_command(ctx, name) or ops.get_command(ctx, name)) is not None:
-            return known
-        from importlib.metadata import entry_points
-
-        return next((entry.load() for entry in entry_points(group=ENTRY_POINTS, name=name)), None)
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """See `click.Group.list_commands`; shells complete names by it."""
-        return sorted({*super().list_commands(ctx), *EXTENSIONS})
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the commands by section."""
-        helps = EXTENSIONS | {name: self.commands[name].get_short_help_str(formatter.width - 22) for name in self.commands}
-        for title, names in SECTIONS.items():
-            with formatter.section(title):
-                formatter.write_dl([(f"{name:<16}", helps[name]) for name in names])
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})

@@ -12,8 +12,9 @@ import pytest
 from click.testing import CliRunner
 
 from flows.cli.commands import bench, sandbox  # noqa: F401  commands of extensions, which the command line loads when they run
+from flows.cli.groups import ENTRY_POINTS, EXTENSIONS, SECTIONS
 from flows.cli.main import cli
-from flows.cli.session import ENTRY_POINTS, EXTENSIONS, SECTIONS, ops
+from flows.cli.session import ops
 from slmsearch.extensions.bench.result import Result
 from tests.flows.fakes import WordEmbedder, write_corpus
 
@@ -205,6 +206,12 @@ def test_failures_have_an_exit_code_and_a_line_that_says_what_to_do(invoke: Invo
     assert named in err
     assert "Traceback" not in err
     assert out == ""
+
+
+@pytest.mark.parametrize("group", [[], ["index"], ["bench"], ["ops"]])
+def test_an_unknown_command_is_told_in_json_where_that_is_wanted(invoke: Invoke, group: list[str]) -> None:
+    code, out, _ = invoke(*group, "nonsense", "--json")
+    assert code == 2 and json.loads(out) == {"error": "No such command 'nonsense'.", "boundary": "usage"}
 
 
 def test_a_measurement_that_cannot_be_stored_is_printed(invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
