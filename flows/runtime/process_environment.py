@@ -37,8 +37,6 @@ DEFAULTS = {
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",
     "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
-    # The queue of the asynchronous way drops traces when it is full, and takes a second to flush.
-    "MLFLOW_ENABLE_ASYNC_TRACE_LOGGING": "false",
     "MLFLOW_LOGGING_LEVEL": "WARNING",
     "PREFECT_CLI_PROMPT": "false",
     "PREFECT_RUNNER_HEARTBEAT_FREQUENCY": "30",

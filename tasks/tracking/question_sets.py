@@ -9,6 +9,7 @@ from mlflow.data.evaluation_dataset_source import EvaluationDatasetSource
 from mlflow.entities import Dataset, DatasetInput, DatasetRecordSourceType, Expectation, Feedback, InputTag
 from mlflow.genai.label_schemas import InputText, create_label_schema, get_label_schema
 from mlflow.genai.review_queues import add_items_to_review_queue, create_review_queue, get_review_queue
+from mlflow.tracing.client import TracingClient
 
 from slmsearch.corpus.questions import Question
 from slmsearch.keys import content_key
@@ -52,7 +53,9 @@ def find_wrong(tracker: Tracker) -> list[WrongQuestion]:
 
 def _read_question(tracker: Tracker, trace_id: str) -> str | None:
     """Return the question of a trace; None if it was about some pages alone, of which another answer may be right."""
-    roots = [span.inputs for span in tracker.client.get_trace(trace_id).data.spans if span.parent_id is None]
+    # Also of a trace that lacks spans, as others may write it: by itself MLflow waits for them, and refuses the trace.
+    trace = TracingClient(tracker.uri).store.get_trace(trace_id, allow_partial=True)
+    roots = [span.inputs for span in trace.data.spans if span.parent_id is None]
     asked = (roots[0] or {}) if roots else {}
     question = asked.get("question")
     return question if isinstance(question, str) and WITHIN not in asked else None

@@ -10,41 +10,35 @@ import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import mlflow
 from filelock import FileLock
-from mlflow.entities import AssessmentSource, Dataset, DatasetInput, Expectation, Feedback, InputTag, Link, Metric, Param, RunTag
+from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, RunTag
 from mlflow.entities.logged_model_input import LoggedModelInput
-from mlflow.environment_variables import MLFLOW_ENABLE_ASYNC_TRACE_LOGGING
 from mlflow.exceptions import MlflowException
 from mlflow.prompt.constants import PROMPT_EXPERIMENT_IDS_TAG_KEY
-from mlflow.tracing.constant import TraceMetadataKey
-from mlflow.tracing.trace_manager import InMemoryTraceManager
 from mlflow.utils.mlflow_tags import MLFLOW_RUN_NOTE
 from mlflow.utils.validation import MAX_TAG_VAL_LENGTH
 
 from slmsearch.config import PathsConfig, TrackingConfig
 from slmsearch.errors import ServiceError
-from slmsearch.foreign import cause_of, encodable, one_line
+from slmsearch.foreign import cause_of, encodable
 from tasks.owners import is_orphan, owner_tag
-from tasks.traces import EXPECTED, Assessment, Span
+from tasks.traces import Assessment, Span
 from tasks.tracking.run_registry import PARENT, name_run
-from tasks.tracking.service import ENDED, KEY, OWNER, PREFIX, STAGE, as_service, tracking_uri
+from tasks.tracking.service import ENDED, KEY, OWNER, STAGE, as_service, tracking_uri
 from tasks.tracking.trained_models import TrainedModels
+from tasks.tracking.whole_traces import ASSESSMENT_ID, to_mlflow, write_traces
 
 MAX_PARAM_CHARS = 6000
 MAX_TAG_CHARS = 5000
 PARAMS_PER_BATCH = 100
 METRICS_PER_BATCH = 1000
-MAX_CALLER_CHARS = 250
 TRACES_PER_LINK = 100
 TRACE_IDENTITY = ("question_id", "step", "sample")
 """Tags that tell the traces of one evaluation or training apart; those of an evaluation have the first."""
-ASSESSMENT_ID = f"{PREFIX}feedback"
-"""Key in the metadata of an assessment: id of the feedback it is of."""
 TABLES = "mlflow.loggedArtifacts"
 """Tag of a run that names its tables to MLflow's UI."""
 
@@ -244,66 +238,34 @@ class Tracker(TrainedModels):
         with self.lock:  # two runs of the same at a time must not both write them
             stored = self.find_traces(self.experiment_id, f"tags.{kind} = '{key}'")
             known = {_identity(info.tags): info.trace_id for info in stored}
-            trace_ids = [
-                known.get(_identity(tags)) or self._write_span(root, time.time() - root.end_s, tags={**tags, kind: key})
-                for root, tags in traces
-            ]
-        if MLFLOW_ENABLE_ASYNC_TRACE_LOGGING.get():
-            mlflow.flush_trace_async_logging()
+            trace_ids = [known[_identity(tags)] for _, tags in traces if _identity(tags) in known]
+            new = [(root, {**tags, kind: key}) for root, tags in traces if _identity(tags) not in known]
+            trace_ids += write_traces(self.uri, self.experiment_id, new)
         for i in range(0, len(trace_ids), TRACES_PER_LINK):
             self.client.link_traces_to_run(trace_ids[i : i + TRACES_PER_LINK], run_id)
 
     @as_service
     def record_trace(self, root: Span, tags: Mapping[str, str]) -> None:
         """Record the trace of an episode that just ended and belongs to no run."""
-        self._write_span(root, time.time() - root.end_s, tags=dict(tags))
+        write_traces(self.uri, self.experiment_id, [(root, tags)])
 
     @as_service
     def assess(self, question_id: str, assessments: Sequence[Assessment]) -> bool:
         """Add to the trace of a question those of some assessments that it lacks, by their ids; return whether there is such a trace."""
-        if MLFLOW_ENABLE_ASYNC_TRACE_LOGGING.get():
-            mlflow.flush_trace_async_logging()
         found = next(iter(self.find_traces(self.experiment_id, f"tags.question_id = '{question_id}'")), None)
         if found is None:
             return False
         known = {(one.name, (one.metadata or {}).get(ASSESSMENT_ID)) for one in found.assessments}
         for one in assessments:
             if (one.name, one.id) not in known:
-                mlflow.log_assessment(found.trace_id, _to_mlflow(one))
+                mlflow.log_assessment(found.trace_id, to_mlflow(one))
         return True
-
-    def _write_span(self, span: Span, started: float, parent: Any = None, tags: dict[str, str] | None = None) -> str:
-        """Write a span and its children; without a parent it is the root of a new trace with these tags. Return the trace's id."""
-        links = [Link.from_dict(dict(zip(("trace_id", "span_id"), span.caller.parent, strict=True)))] if span.caller.parent else None
-        begin: Any = partial(self.client.start_trace, tags=tags, experiment_id=self.experiment_id, links=links)
-        if parent:
-            begin = partial(self.client.start_span, trace_id=parent.trace_id, parent_id=parent.span_id)
-        who = {TraceMetadataKey.TRACE_USER: span.caller.user, TraceMetadataKey.TRACE_SESSION: span.caller.session}
-        known = {name: one_line(value)[:MAX_CALLER_CHARS] for name, value in who.items() if value}
-        start_ns, end_ns = (int((started + at) * 1e9) for at in (span.start_s, span.end_s))
-        live = begin(span.name, span_type=span.kind, inputs=span.inputs, attributes=span.attributes, start_time_ns=start_ns)
-        if span.assessments or known:  # go out with the trace, in the same write
-            with InMemoryTraceManager.get_instance().get_trace(live.trace_id) as trace:
-                if trace is not None:  # MLflow records only some, or none
-                    trace.info.assessments.extend(map(_to_mlflow, span.assessments))
-                    trace.info.trace_metadata.update(known)
-        for child in span.children:
-            self._write_span(child, started, live)
-        self.client.end_span(live.trace_id, live.span_id, outputs=span.outputs, end_time_ns=end_ns)
-        return str(live.trace_id)
 
 
 def describe_stop(error: BaseException) -> str:
     """Describe in one line why a run was terminated, with the notes on its way: where it can be resumed."""
     notes = "; ".join(getattr(error, "__notes__", ()))
     return f"told to stop ({type(error).__name__}){': ' if notes else ''}{notes}"
-
-
-def _to_mlflow(given: Assessment) -> Expectation | Feedback:
-    source = AssessmentSource(source_type=given.by, source_id=given.source)
-    metadata = {ASSESSMENT_ID: given.id} if given.id else None
-    made, at_ms = Expectation if given.name == EXPECTED else Feedback, given.created and given.created * 1000
-    return made(name=given.name, value=given.value, source=source, metadata=metadata, create_time_ms=at_ms)
 
 
 def _identity(tags: Mapping[str, str]) -> tuple[str, ...]:

@@ -5,7 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from mlflow.exceptions import MlflowException
 from mlflow.genai.review_queues import get_review_queue, list_review_queue_items
+from mlflow.tracing.client import TracingClient
+from mlflow.tracing.constant import TraceMetadataKey
 
 from slmsearch.config import PathsConfig, RunConfig
 from slmsearch.corpus.questions import Question
@@ -67,6 +70,19 @@ def test_what_people_called_wrong_is_asked_again(tracker: Tracker, tmp_path: Pat
     rows = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
     asked = [parse_question(row, "line 1", lambda _: []) for row in rows]  # type: ignore[arg-type, return-value]
     assert {(one.question, one.answer, one.source) for one in asked} == {("wrong?", "B", "traces"), ("corrected?", "Ä", "traces")}
+
+
+def test_a_trace_that_lacks_spans_is_read_too(tracker: Tracker) -> None:
+    """MLflow's own tracing leaves such a trace where a server was killed, and refuses to read it."""
+    ask(tracker, "half", person(False))
+    (info,) = tracker.find_traces(tracker.experiment_id, "tags.question_id = 'half'")
+    client = TracingClient(tracker.uri)
+    stats = json.loads(info.trace_metadata[TraceMetadataKey.SIZE_STATS])
+    info.trace_metadata[TraceMetadataKey.SIZE_STATS] = json.dumps({**stats, "num_spans": 4})
+    client.start_trace(info)
+    with pytest.raises(MlflowException, match="not fully exported"):
+        tracker.client.get_trace(info.trace_id)
+    assert [one.question for one in find_wrong(tracker)] == ["half?"]
 
 
 def test_a_question_asked_again_has_the_last_verdict_and_the_last_right_answer(tracker: Tracker) -> None:

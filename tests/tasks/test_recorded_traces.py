@@ -1,8 +1,10 @@
 """Traces in a real SQLite store: their spans, assessments and callers, and what a kill left of them."""
 
 import json
+from typing import Any
 
-import mlflow
+import pytest
+from mlflow.tracing.client import TracingClient
 
 from slmsearch.serving.api.caller import Caller
 from tasks.traces import EXPECTED, Assessment, Span
@@ -51,7 +53,6 @@ def test_a_trace_names_who_asked_and_links_to_the_span_of_the_client(tracker: Tr
     caller = Caller("ada \ud800\x00", "s" * 300, "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
     tracker.record_trace(Span("episode", "AGENT", {}, "", 0.0, 1.0, caller=caller), {"question_id": "a1"})
     tracker.record_trace(Span("episode", "AGENT", {}, "", 0.0, 1.0), {"question_id": "a2"})
-    mlflow.flush_trace_async_logging()
     found = {trace.info.tags["question_id"]: trace for trace in tracker.client.search_traces(locations=[tracker.experiment_id])}
     metadata = found["a1"].info.trace_metadata
     assert (
@@ -76,3 +77,25 @@ def test_what_a_kill_left_of_a_table_and_of_traces_is_completed(tracker: Tracker
     assert sorted(trace.info.tags["question_id"] for trace in found) == ["q0", "q1", "q2"]
     assert json.loads(tracker.client.get_run(run_id).data.tags[TABLES]) == [{"path": "eval/abc.json", "type": "table"}]
     assert len(tracker.client.load_table(tracker.experiment_id, "eval/abc.json", [run_id])) == 1
+
+
+@pytest.mark.parametrize(("request_", "call"), [("log_spans", 1), ("start_trace", 1), ("start_trace", 2)])
+def test_a_kill_leaves_no_half_trace(tracker: Tracker, monkeypatch: pytest.MonkeyPatch, request_: str, call: int) -> None:
+    turn = Span("turn 1", "CHAT_MODEL", {}, {}, 0.0, 1.0)
+    roots = [(Span("episode", "AGENT", {}, {}, 0.0, 1.0, children=(turn,)), {"question_id": f"q{number}"}) for number in range(3)]
+    send, calls = getattr(TracingClient, request_), []
+
+    def send_or_die(*arguments: Any, **named: Any) -> Any:
+        calls.append(arguments)
+        if len(calls) == call:
+            raise SystemExit(143)
+        return send(*arguments, **named)
+
+    monkeypatch.setattr(TracingClient, request_, send_or_die)
+    with tracker.run("evaluate", "key") as run_id:
+        with pytest.raises(SystemExit):
+            tracker.record_traces(run_id, "evalkey", roots)
+        assert len([*tracker.find_traces(tracker.experiment_id, "tags.eval_key = 'evalkey'")]) == call - 1
+        tracker.record_traces(run_id, "evalkey", roots)
+    found = tracker.client.search_traces(locations=[tracker.experiment_id], run_id=run_id)
+    assert sorted((trace.info.tags["question_id"], len(trace.data.spans)) for trace in found) == [("q0", 2), ("q1", 2), ("q2", 2)]

@@ -35,7 +35,6 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunConfig:
             on_step(make_step(step))
         return {"adapter_hash": "h", "steps": STEPS, "seconds": 1.0, "spent": {}}
 
-    monkeypatch.setenv("MLFLOW_ENABLE_ASYNC_TRACE_LOGGING", "false")  # as in the process of a flow
     monkeypatch.setattr(training, "train", train)
     monkeypatch.setattr("slmsearch.training.job.model_hash", lambda _: "model")
     return RunConfig.model_validate({"paths": {"data_dir": str(tmp_path / "data"), "mlruns_dir": str(tmp_path / "mlruns")}})

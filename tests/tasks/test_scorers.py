@@ -7,7 +7,6 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from statistics import mean
 
-import mlflow
 import pytest
 from mlflow.genai.scorers import RetrievalGroundedness, RetrievalRelevance
 
@@ -99,7 +98,6 @@ def test_scorers_of_mlflow_agree_with_what_the_product_calls_supported(
     environment: SearcherEnvironment, tracker: Tracker, judge: str
 ) -> None:
     episodes = record(environment, tracker)
-    mlflow.flush_trace_async_logging()
     traces = tracker.client.search_traces(locations=[tracker.experiment_id], max_results=QUESTIONS)
     assert len(traces) == len(episodes) == QUESTIONS
     ours, theirs = list[bool](), list[bool]()
