@@ -19,7 +19,7 @@ from typing import TypeAlias
 from filelock import FileLock, Timeout
 
 from slmsearch.artifacts.files import read_json, replace_json
-from slmsearch.errors import ServiceError, SlmSearchError
+from slmsearch.errors import SlmSearchError
 from slmsearch.serving.api.caller import NOBODY, Caller
 from slmsearch.serving.api.feedback import Feedback, FeedbackLog
 from slmsearch.serving.api.playing import Answer
@@ -36,8 +36,6 @@ CLOSE_SECONDS = 5.0
 """Time limit to write waiting episodes when the service ends."""
 AT_ONCE = 20
 """Number of records after which waiting episodes are written."""
-TRIES = 3
-"""Number of times that a trace is written which a store takes and does not keep."""
 PEOPLE = "people"
 """Source of the assessments that feedback becomes."""
 _ANSWER_ID = re.compile(r"(?:chatcmpl-)?([0-9a-f]{32})")
@@ -116,8 +114,6 @@ class TracedFeedback:
         self._given = threading.Event()
         """Event of feedback that may not be written yet."""
         self._given.set()
-        self._lost = 0
-        """Number of times that the next record's trace was not kept."""
         self.traced = set[str]()
         """Ids of the questions whose trace was made for their feedback."""
         if not self._file.exists():
@@ -161,7 +157,6 @@ class TracedFeedback:
             records = self._read(0)
         for record, place in records[:AT_ONCE]:
             self._assess(record)
-            self._lost = 0
             replace_json(self._file, {"place": place, "id": record.id})
         if len(records) > AT_ONCE:
             self._given.set()
@@ -185,11 +180,6 @@ class TracedFeedback:
             span, tags = self._latest.get(name, (span, {"source": "service", "question_id": name}))
         self._open_store().record_trace(replace(span, assessments=tuple(assessments)), tags)
         self.traced.add(name)
-        if not self._open_store().assess(name, assessments):  # a store that is down loses traces without a word
-            self._lost += 1
-            if self._lost < TRIES:
-                raise ServiceError(f"the trace of feedback {given.id} was not kept; it is written again")
-            log.warning("traces: feedback %s stays in %s alone: MLflow does not keep its trace", given.id, self._log.path)
 
 
 def _render(question: str, answer: Answer, caller: Caller) -> Told:

@@ -5,7 +5,6 @@ meanwhile keeps half of a trace, which MLflow never reads again. Here all spans 
 known: its name, tags, metadata and assessments.
 """
 
-import functools
 import time
 from collections.abc import Mapping, Sequence
 
@@ -20,16 +19,15 @@ from mlflow.entities import (
     TraceState,
 )
 from mlflow.entities.span import LiveSpan
-from mlflow.environment_variables import MLFLOW_TRACE_SAMPLING_RATIO
 from mlflow.tracing.client import TracingClient
 from mlflow.tracing.constant import TRACE_SCHEMA_VERSION, TRACE_SCHEMA_VERSION_KEY, TraceMetadataKey, TraceTagKey
 from mlflow.tracing.utils import add_size_stats_to_trace_metadata
 from mlflow.tracing.utils.truncation import set_request_response_preview
 from opentelemetry.context import Context
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.sampling import TraceIdRatioBased
-from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, Tracer, set_span_in_context
+from opentelemetry.sdk.trace import Tracer, TracerProvider
+from opentelemetry.sdk.trace.sampling import ALWAYS_ON
+from opentelemetry.trace import Link, SpanContext, set_span_in_context
 
 from slmsearch.foreign import one_line
 from tasks.traces import EXPECTED, Assessment, Span
@@ -39,24 +37,26 @@ TRACES_PER_WRITE = 16
 MAX_CALLER_CHARS = 250
 ASSESSMENT_ID = f"{PREFIX}feedback"
 """Key in the metadata of an assessment: id of the feedback it is of."""
+_TRACER = TracerProvider(ALWAYS_ON, Resource.get_empty()).get_tracer("slmsearch")  # a resource's attributes would become tags
 
 
 def write_traces(uri: str, experiment_id: str, traces: Sequence[tuple[Span, Mapping[str, str]]]) -> list[str]:
-    """Write traces, root span and tags of each; they end now. MLFLOW_TRACE_SAMPLING_RATIO leaves some out.
+    """Write traces, root span and tags of each, which end now; return their ids. OTEL_SDK_DISABLED leaves them all out.
 
-    Returns:
-        Ids of the written traces.
+    They are a sample already, so that MLFLOW_TRACE_SAMPLING_RATIO does not thin them out.
 
     Raises:
         MlflowException: the store does not take them; none is half written.
     """
-    client, made = TracingClient(uri), [_make_trace(root, dict(tags), experiment_id) for root, tags in traces]
-    kept = [trace for trace in made if trace is not None]
-    for i in range(0, len(kept), TRACES_PER_WRITE):
-        client.log_spans(experiment_id, [span for trace in kept[i : i + TRACES_PER_WRITE] for span in trace.data.spans])
-        for trace in kept[i : i + TRACES_PER_WRITE]:
+    if not isinstance(_TRACER, Tracer):  # OTEL_SDK_DISABLED
+        return []
+    client, made = TracingClient(uri), [_make_trace(root, tags, experiment_id) for root, tags in traces]
+    for i in range(0, len(made), TRACES_PER_WRITE):
+        together = made[i : i + TRACES_PER_WRITE]
+        client.log_spans(experiment_id, [span for trace in together for span in trace.data.spans])
+        for trace in together:
             client.start_trace(trace.info)
-    return [str(trace.info.trace_id) for trace in kept]
+    return [str(trace.info.trace_id) for trace in made]
 
 
 def to_mlflow(given: Assessment) -> Expectation | Feedback:
@@ -67,10 +67,9 @@ def to_mlflow(given: Assessment) -> Expectation | Feedback:
     return made(name=given.name, value=given.value, source=source, metadata=metadata, create_time_ms=at_ms)
 
 
-def _make_trace(root: Span, tags: dict[str, str], experiment_id: str) -> Trace | None:
+def _make_trace(root: Span, tags: Mapping[str, str], experiment_id: str) -> Trace:
     started, spans = time.time() - root.end_s, list[LiveSpan]()
-    if not _add(spans, root, started, None):
-        return None
+    _add(spans, root, started, None)
     who = {TraceMetadataKey.TRACE_USER: root.caller.user, TraceMetadataKey.TRACE_SESSION: root.caller.session}
     info = TraceInfo(
         trace_id=spans[0].trace_id,
@@ -93,25 +92,15 @@ def _make_trace(root: Span, tags: dict[str, str], experiment_id: str) -> Trace |
     return trace
 
 
-def _add(spans: list[LiveSpan], span: Span, started: float, parent: LiveSpan | None) -> bool:
-    """Append a span and its children; return False if the trace is not sampled."""
+def _add(spans: list[LiveSpan], span: Span, started: float, parent: Context | None) -> None:
+    """Append a span and its children."""
     start_ns, end_ns = (int((started + at) * 1e9) for at in (span.start_s, span.end_s))
-    context = Context() if parent is None else set_span_in_context(NonRecordingSpan(parent._span.context))
     links = [Link(SpanContext(int(trace, 16), int(of, 16), is_remote=True)) for trace, of in filter(None, [span.caller.parent])]
-    begun = _tracer().start_span(span.name, context, start_time=start_ns, links=links)
-    if not begun.is_recording():
-        return False
+    begun = _TRACER.start_span(span.name, parent or Context(), start_time=start_ns, links=links)
     live = LiveSpan(begun, spans[0].trace_id if spans else f"tr-{begun.get_span_context().trace_id:032x}", span.kind)
     live.set_inputs(span.inputs)
     live.set_attributes(dict(span.attributes))
     spans.append(live)
     for child in span.children:
-        _add(spans, child, started, live)
+        _add(spans, child, started, set_span_in_context(begun))
     live.end(outputs=span.outputs, end_time_ns=end_ns)
-    return True
-
-
-@functools.cache
-def _tracer() -> Tracer:
-    sampled = TraceIdRatioBased(MLFLOW_TRACE_SAMPLING_RATIO.get())
-    return TracerProvider(sampled, Resource.get_empty()).get_tracer("slmsearch")  # a resource's attributes would become tags
