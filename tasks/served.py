@@ -19,7 +19,7 @@ from typing import TypeAlias
 from filelock import FileLock, Timeout
 
 from slmsearch.artifacts.files import read_json, replace_json
-from slmsearch.errors import SlmSearchError
+from slmsearch.errors import ServiceError, SlmSearchError
 from slmsearch.serving.api.caller import NOBODY, Caller
 from slmsearch.serving.api.feedback import Feedback, FeedbackLog
 from slmsearch.serving.api.playing import Answer
@@ -36,6 +36,8 @@ CLOSE_SECONDS = 5.0
 """Time limit to write waiting episodes when the service ends."""
 AT_ONCE = 20
 """Number of records after which waiting episodes are written."""
+TRIES = 3
+"""Number of times that a trace is written which a store that answers does not take."""
 PEOPLE = "people"
 """Source of the assessments that feedback becomes."""
 _ANSWER_ID = re.compile(r"(?:chatcmpl-)?([0-9a-f]{32})")
@@ -114,6 +116,8 @@ class TracedFeedback:
         self._given = threading.Event()
         """Event of feedback that may not be written yet."""
         self._given.set()
+        self._refused = 0
+        """Number of times that the store did not take the next record's trace."""
         self.traced = set[str]()
         """Ids of the questions whose trace was made for their feedback."""
         if not self._file.exists():
@@ -157,6 +161,7 @@ class TracedFeedback:
             records = self._read(0)
         for record, place in records[:AT_ONCE]:
             self._assess(record)
+            self._refused = 0
             replace_json(self._file, {"place": place, "id": record.id})
         if len(records) > AT_ONCE:
             self._given.set()
@@ -178,7 +183,14 @@ class TracedFeedback:
         span = Span("episode", "AGENT", asked, given.answer or "", 0.0, 0.0)
         with self._lock:
             span, tags = self._latest.get(name, (span, {"source": "service", "question_id": name}))
-        self._open_store().record_trace(replace(span, assessments=tuple(assessments)), tags)
+        try:
+            self._open_store().record_trace(replace(span, assessments=tuple(assessments)), tags)
+        except ServiceError as error:  # of a store that has just answered: one that it refuses must not hold up the others
+            self._refused += 1
+            if self._refused < TRIES:
+                raise
+            log.warning("traces: feedback %s stays in %s alone: %s", given.id, self._log.path, error)
+            return
         self.traced.add(name)
 
 
