@@ -67,7 +67,7 @@ def run_decode(shape: BenchShape, runs: int, say: Say) -> Result:
 
 @dataclass(frozen=True)
 class Played:
-    """What engines did with the same questions."""
+    """Results of engines that played the same questions."""
 
     seconds: dict[str, list[float]]
     texts: dict[str, list[list[str]]]
@@ -113,7 +113,7 @@ def play_engines(name: str, config: RunConfig, episodes: int, runs: int, say: Sa
 
 
 def measure_bandwidth(copied_mb: int) -> float:
-    """Return the bytes a second that a copy of so many MiB reads and writes, the median of several."""
+    """Return the bytes a second that a copy of `copied_mb` MiB reads and writes, the median of several."""
     source = torch.ones(copied_mb << 18)  # float32
     target = torch.empty_like(source)
     rates = []
