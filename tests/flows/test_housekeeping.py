@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import mlflow
 import pytest
 from filelock import FileLock
 from prefect.exceptions import ParameterTypeError
@@ -245,6 +246,7 @@ def test_what_people_said_of_answers_stays(history: tuple[RunConfig, list[dict[s
     other = tracker.client.create_experiment("another team's chatbot")
     chat = tracker.client.start_trace("chat", experiment_id=other)
     tracker.client.end_trace(chat.trace_id)
+    mlflow.flush_trace_async_logging()
     assert tracker.assess("judged", []) and tracker.assess("measured", [])
     Housekeeping(config, RULES, LATER).carry_out()
     assert tracker.assess("judged", []) and not tracker.assess("measured", [])
