@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlflow.data.evaluation_dataset_source import EvaluationDatasetSource
-from mlflow.entities import Dataset, DatasetInput, DatasetRecordSourceType, Expectation, Feedback, InputTag
+from mlflow.entities import Dataset, DatasetRecordSourceType, Expectation, Feedback
 from mlflow.genai.label_schemas import InputText, create_label_schema, get_label_schema
 from mlflow.genai.review_queues import add_items_to_review_queue, create_review_queue, get_review_queue
 from mlflow.tracing.client import TracingClient
@@ -99,7 +99,7 @@ def record_questions(tracker: Tracker, run_id: str, split: str, questions: Seque
                 dataset.merge_records(rows[start : start + RECORDS_AT_ONCE])
     source, profile = EvaluationDatasetSource(dataset.dataset_id), json.dumps({"num_records": len(records)})
     entity = Dataset(name, digest, EvaluationDatasetSource._get_source_type(), json.dumps(source.to_dict()), profile=profile)
-    tracker.client.log_inputs(run_id, datasets=[DatasetInput(entity, [InputTag("mlflow.data.context", "evaluation")])])
+    tracker.link_dataset(run_id, entity, "evaluation")
     return name
 
 
@@ -117,20 +117,21 @@ def keep_questions(tracker: Tracker, name: str, questions: Sequence[WrongQuestio
     Raises:
         ServiceError: the store cannot be written to.
     """
-    found = tracker.client.search_datasets([tracker.experiment_id], f"name = '{name}'", max_results=1, order_by=["created_time DESC"])
-    dataset = found[0] if found else tracker.client.create_dataset(name, [tracker.experiment_id])
-    if questions:
-        dataset.merge_records(
-            [
-                {
-                    "inputs": {"question": one.question},
-                    "expectations": {} if one.answer is None else {EXPECTED: one.answer},
-                    "source": {"source_type": DatasetRecordSourceType.TRACE.value, "source_data": {"trace_id": one.trace_id}},
-                }
-                for one in questions
-            ]
-        )
-        _ask_for_answers(tracker, name, [one.trace_id for one in questions if one.answer is None])
+    with tracker.lock:  # of two that make the same data set or queue at a time one fails
+        found = tracker.client.search_datasets([tracker.experiment_id], f"name = '{name}'", max_results=1, order_by=["created_time DESC"])
+        dataset = found[0] if found else tracker.client.create_dataset(name, [tracker.experiment_id])
+        if questions:
+            dataset.merge_records(
+                [
+                    {
+                        "inputs": {"question": one.question},
+                        "expectations": {} if one.answer is None else {EXPECTED: one.answer},
+                        "source": {"source_type": DatasetRecordSourceType.TRACE.value, "source_data": {"trace_id": one.trace_id}},
+                    }
+                    for one in questions
+                ]
+            )
+            _ask_for_answers(tracker, name, [one.trace_id for one in questions if one.answer is None])
     return str(dataset.dataset_id)
 
 

@@ -167,7 +167,12 @@ class Tracker(TrainedModels):
     def record_dataset(self, run_id: str, name: str, digest: str, source: str, profile: str, context: str) -> None:
         """Record a data set as input of the run; a repetition changes nothing."""
         dataset = Dataset(name=name, digest=digest, source_type="local", source=json.dumps({"uri": source}), profile=profile)
-        self.client.log_inputs(run_id, datasets=[DatasetInput(dataset, [InputTag("mlflow.data.context", context)])])
+        self.link_dataset(run_id, dataset, context)
+
+    def link_dataset(self, run_id: str, dataset: Dataset, context: str) -> None:
+        """Link a run to a data set as what it was used for, such as "evaluation"; MLflow keeps one of each name and digest."""
+        with self.lock:  # MLflow looks for it before it adds it: of two that do so at a time one fails
+            self.client.log_inputs(run_id, datasets=[DatasetInput(dataset, [InputTag("mlflow.data.context", context)])])
 
     @as_service
     def record_prompt(self, run_id: str, name: str, messages: Sequence[Mapping[str, str]]) -> str:

@@ -15,6 +15,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from sqlalchemy import event
+from sqlalchemy.engine import Engine
 
 from flows.runtime.links import mlflow_run_url
 from slmsearch.config import PathsConfig, RunConfig, TrackingConfig
@@ -279,6 +281,25 @@ def linger(patch: pytest.MonkeyPatch, name: str) -> None:
         return found
 
     patch.setattr(Tracker, name, look_and_linger)
+
+
+def test_two_that_record_one_dataset_at_a_time_share_it(tracker: Tracker) -> None:
+    """Of two evaluations that found the questions' data set missing one failed."""
+    both = threading.Barrier(2)
+
+    def linger_before_adding(_: object, __: object, statement: str, *___: object) -> None:
+        if statement.startswith("INSERT INTO datasets"):
+            with suppress(threading.BrokenBarrierError):
+                both.wait(1)
+
+    event.listen(Engine, "before_cursor_execute", linger_before_adding)
+    try:
+        with tracker.run("train", "one") as one, tracker.run("train", "two") as two, ThreadPoolExecutor(2) as pool:
+            list(pool.map(lambda run_id: tracker.record_dataset(run_id, "at-a-time", "b" * 20, "here", "{}", "training"), (one, two)))
+    finally:
+        event.remove(Engine, "before_cursor_execute", linger_before_adding)
+    inputs = [tracker.client.get_run(run_id).inputs.dataset_inputs for run_id in (one, two)]
+    assert [[found.dataset.digest for found in each] for each in inputs] == [["b" * 20]] * 2
 
 
 def test_two_that_register_one_adapter_at_a_time_get_one_version(
