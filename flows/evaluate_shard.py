@@ -1,4 +1,5 @@
-"""The flow `evaluate-shard`: play one shard of an evaluation and store its rows. `flows/stages/sharding.py` starts it, not a person."""
+"""The flow `evaluate-shard`: play and store a shard of an evaluation, or of demonstrations. `flows/stages/sharding.py` starts it, not a
+person."""
 
 from prefect import flow
 
@@ -12,10 +13,10 @@ DEFAULTS = RunConfig()
 
 @flow(name="evaluate-shard", flow_run_name="shard-{request.shard.name}", persist_result=True, result_serializer="json")
 def evaluate_shard(request: ShardRequest, config: RunConfig = DEFAULTS) -> dict[str, object]:
-    """Play a shard, or find its stored rows; return its number of questions and where it was played.
+    """Play a shard, or find it stored; return its number of questions (1: a part of demonstrations) and where it was played.
 
     Args:
-        request: shard, as the evaluation that starts it writes it.
-        config: settings of that evaluation.
+        request: shard, as what starts it writes it.
+        config: settings of the evaluation or the training.
     """
     return play_shard(request, settle(config, ("nightly.",)))

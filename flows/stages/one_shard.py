@@ -1,37 +1,49 @@
-"""Play one shard of an evaluation where this process runs; imports neither MLflow nor the other stages."""
+"""Play one shard of an evaluation, or of gold demonstrations, where this process runs; imports neither MLflow nor the other stages."""
 
 import socket
+from contextlib import nullcontext
 
 from flows.runtime.device import device
 from slmsearch.config import PolicyConfig, RunConfig
 from slmsearch.config.section import ConfigSection
 from slmsearch.evaluate.policies import PolicySpec
 from slmsearch.evaluate.shards import EvaluationTarget, Shard, has_shard, play_evaluation
+from slmsearch.training.gold_parts import has_gold
 from tasks.child import in_child
 from tasks.progress import Progress
 
 
 class ShardRequest(ConfigSection):
-    """One shard of an evaluation; workers find its inputs in the data directory that they share."""
+    """One shard of an evaluation or of gold demonstrations; workers find its inputs in the data directory that they share."""
 
     key: str
-    """Content key of the whole evaluation."""
+    """Content key of the whole evaluation, or of all demonstrations."""
     digest: str
     """Directory of the corpus."""
     index_key: str
     name: str
     """The policy's name in tables."""
-    policy: PolicyConfig
+    policy: PolicyConfig | None
+    """The policy; None: gold demonstrations."""
     shard: Shard
     """Questions of this shard."""
 
 
+def is_played(request: ShardRequest, config: RunConfig) -> bool:
+    """Return whether a shard is stored."""
+    if request.policy is None:
+        return has_gold(config, request.key, request.shard)
+    return has_shard(config.paths.evals, request.key, request.shard)
+
+
 def play_shard(request: ShardRequest, config: RunConfig) -> dict[str, object]:
-    """Hold the device and play a shard, or find its stored rows; also for a shard that no worker takes."""
+    """Play a shard, which holds the device where a policy plays, or find it stored; also for a shard that no worker takes."""
     shard, spec = request.shard, PolicySpec(request.name, request.policy)
-    with device(config.train):
-        found = has_shard(config.paths.evals, request.key, shard)
-        if not found:
+    with device(config.train) if request.policy else nullcontext():
+        found = is_played(request, config)
+        if not found and request.policy is None:
+            in_child("slmsearch.training.gold_parts:store_gold", config, request.digest, request.key, shard)
+        elif not found:
             with Progress(f"evaluate {spec.name}, shard {shard.name}", "questions") as progress:
                 target = EvaluationTarget(request.key, shard)
                 in_child(play_evaluation, target, spec, request.digest, request.index_key, config, progress=progress)

@@ -1,4 +1,5 @@
-"""One evaluation on several workers, which share the data directory: submit its shards, follow them, resubmit lost ones, merge.
+"""One evaluation, or the demonstrations of a start, on several workers, which share the data directory: submit the shards, follow them,
+resubmit lost ones, merge.
 
 A shard is lost when its flow run crashed, was cancelled with its worker, or is silent; played questions stay played, also when this
 process is killed. This process plays a shard that no worker takes, so that a pool of one busy worker does not block.
@@ -19,14 +20,15 @@ from prefect.states import Cancelled, Cancelling, Crashed
 from flows.runtime.flow_errors import as_error
 from flows.runtime.pool import POOL
 from flows.runtime.worker_secrets import submitted
-from flows.stages.one_shard import ShardRequest, play_shard
+from flows.stages.one_shard import ShardRequest, is_played, play_shard
 from flows.stages.pipeline import Pipeline
 from slmsearch.errors import ConfigError, EvaluationError
 from slmsearch.evaluate.policies import PolicySpec
 from slmsearch.evaluate.run import eval_sources
-from slmsearch.evaluate.shards import Shard, has_shard, merge_shards, remove_shards, split_shards
+from slmsearch.evaluate.shards import Shard, merge_shards, remove_shards, split_shards
 from slmsearch.evaluate.store import write_evaluation
 from slmsearch.foreign import cause_of
+from slmsearch.training.gold_parts import gold_key, gold_shards
 from tasks.corpus_data import Data
 from tasks.evaluate import questions_of
 from tasks.reconcile import UNBEGUN_S, why_dead
@@ -69,15 +71,31 @@ def play_in_shards(run: Pipeline, key: str, spec: PolicySpec, data: Data) -> Non
     assert spec.policy is not None
     policy = spec.policy.model_copy(update={"api_key": None})
     first = ShardRequest(key=key, digest=data.digest, index_key=data.index_key, name=spec.name, policy=policy, shard=shards[0])
+    _distribute(run, first, shards)
+    whole = merge_shards(evals, key, shards, questions, config.decision.max_failed_frac)
+    write_evaluation(evals, key, whole, eval_sources(questions, data.index_key, spec, config, data.digest), data.digest)
+    remove_shards(evals, key)
+
+
+def demonstrate_in_shards(run: Pipeline, data: Data) -> None:
+    """Demonstrate the training questions by gold on the workers of the pool; `collect_gold` finds what they store.
+
+    Raises:
+        ConfigError, SlmSearchError: as for `play_in_shards`.
+    """
+    key, shards = gold_key(run.config, data.digest), gold_shards(run.config)
+    assert key is not None
+    first = ShardRequest(key=key, digest=data.digest, index_key=data.index_key, name="gold demonstrations", policy=None, shard=shards[0])
+    _distribute(run, first, shards)
+
+
+def _distribute(run: Pipeline, first: ShardRequest, shards: list[Shard]) -> None:
     with get_client(sync_client=True) as client:
         play = _Play(client, _find_deployment(client), run, first)
         try:
             play.until_done(shards)
         finally:
             play.cancel_rest()
-    whole = merge_shards(evals, key, shards, questions, config.decision.max_failed_frac)
-    write_evaluation(evals, key, whole, eval_sources(questions, data.index_key, spec, config, data.digest), data.digest)
-    remove_shards(evals, key)
 
 
 def _find_deployment(client: SyncPrefectClient) -> UUID:
@@ -142,7 +160,7 @@ class _Play:
         return self.first.model_copy(update={"shard": shard})
 
     def _is_played(self, shard: Shard) -> bool:
-        return has_shard(self.config.paths.evals, self.first.key, shard)
+        return is_played(self._request(shard), self.config)
 
     def _submit(self, item: Waiting) -> None:
         from prefect.deployments import run_deployment

@@ -9,7 +9,7 @@ from flows.runtime.device import device
 from flows.runtime.settings import recordable
 from flows.stages.artifacts import show_table
 from flows.stages.pipeline import Pipeline
-from flows.stages.sharding import play_in_shards
+from flows.stages.sharding import demonstrate_in_shards, play_in_shards
 from slmsearch.corpus.data_report import DataReport
 from slmsearch.corpus.hub import is_on_hub
 from slmsearch.corpus.store import read_manifest
@@ -19,7 +19,7 @@ from slmsearch.evaluate.policies import PolicySpec
 from slmsearch.evaluate.run import eval_key
 from slmsearch.evaluate.store import has_evaluation
 from slmsearch.evaluate.trust import SAMPLED
-from slmsearch.models.hashes import model_hash
+from slmsearch.models.hashes import model_hash, read_start
 from slmsearch.retrieval.versions import current_key, is_complete, set_current
 from slmsearch.training.job import control_key, make_job, start_key
 from tasks.caching import fresh, retried, touches_network
@@ -175,8 +175,12 @@ def start_from_examples(run: Pipeline, data: Data) -> Pipeline:
     if key is None:
         return run
     config = run.config
-    with run.stage("train-sft", key) as run_id, device(run.config.train):
-        sources = environment_of(run.config).teaching(run.config).start_sources()
+    sources = environment_of(config).teaching(config).start_sources()
+    with run.stage("train-sft", key) as run_id, ExitStack() as held:
+        new = read_start(str(config.paths.training / f"sft-{key}")) is None
+        if new and config.evaluate.shards > 1 and "gold" in sources and "own" not in sources:  # own episodes decide which gold is shown
+            demonstrate_in_shards(run, data)
+        held.enter_context(device(config.train))
         start = train_start_task(key, sources, data.digest, run_id, config)
         run.tracker.record_params(run_id, {f"sft.{name}": value for name, value in start.items()})
     run.note_keys(sft_key=key)

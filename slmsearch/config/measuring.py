@@ -30,8 +30,9 @@ class EvaluateConfig(ConfigSection):
     batch_size: int = Field(default=64, ge=1)
     """Episodes played at the same time."""
     shards: int = Field(default=1, ge=1, le=1000)
-    """Number of parts of an evaluation with a model of its own; each part is a flow run on a worker of the pool. 1 plays all in one
-    process. The result is the same. Needs a Prefect server and workers that share `paths.data_dir`."""
+    """Number of parts of an evaluation with a model of its own, and of the gold demonstrations of a start (`sft.start: gold`); each part is
+    a flow run on a worker of the pool. 1 plays all in one process. The result is the same. Needs a Prefect server and workers that share
+    `paths.data_dir`."""
     baselines: tuple[str, ...] = ("random", "retrieve-then-answer", "tiny-searcher-clean")
     """Policies to compare with: `random`, `retrieve-then-answer`, a path or Hub id of a model, or `openai:<model>@<base_url>`.
     `tiny-searcher-clean` is what supervised training on perfect demonstrations reaches in the time of checkpoint and GRPO together."""

@@ -26,10 +26,10 @@ from slmsearch.training.phase_timer import CardUse
 TRAINING_VERSION = 12
 """Part of every train key; raise it when the code changes what a training run computes."""
 
-START_VERSION = 8
+START_VERSION = 9
 """Part of the key of every supervised start; raise it likewise."""
 
-CONTROL_VERSION = 10
+CONTROL_VERSION = 11
 """Part of the key of every control; raise it likewise."""
 
 PACKAGES = ("torch", "transformers", "trl", "peft")

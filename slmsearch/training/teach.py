@@ -48,13 +48,14 @@ from slmsearch.processes.call import release_memory
 from slmsearch.sampling.torch_sampler import TorchSampler
 from slmsearch.training.encoding import Encoded, encode_demonstration, encode_episode, fits
 from slmsearch.training.files import ADAPTER, scratch_of
+from slmsearch.training.gold_parts import collect_gold
 from slmsearch.training.held_out import make_score
 from slmsearch.training.job import CONTROL_VERSION, START_VERSION, control_settings, deciding_versions
 from slmsearch.training.sft import Lesson, OnLog, OnPhase, TrainingFacts, tell_nobody, train_sft
 from slmsearch.training.streams import demonstrated, in_turn, repeated, within_context
 from slmsearch.training.update_times import UpdateTimes
 
-DEMONSTRATIONS, OWN = "demonstrations", "own"
+DEMONSTRATIONS, OWN, GOLD = "demonstrations", "own", "gold"
 TRIED_UPDATES = 24
 """Largest number of updates of the control whose time decides its number of steps."""
 FACTS, CONTROL_FACTS = "sft.json", "control.json"
@@ -255,7 +256,7 @@ def prepare_start(
             found, wrong = _own_episodes(environment, digest, sampler, say, on_phase)
             missed = Counter[str]()
         else:
-            shown, missed = teaching.examples(source, wrong)
+            shown, missed = collect_gold(config, digest) if source == GOLD and wrong is None else teaching.examples(source, wrong)
             if wrong is not None and not shown:
                 continue  # the model plays all of these right
             found = [encode_demonstration(demonstration, renderer, environment) for demonstration in shown]
@@ -304,9 +305,9 @@ def train_control(
         lesson = Lesson(model, tokenizer, settings.model_copy(update={"steps": steps}), stream)
         if config.sft.start == "none":
             return lesson
-        shown, left_out = environment.teaching(config, digest).examples("gold")
+        shown, left_out = collect_gold(config, digest)
         found = [encode_demonstration(demonstration, renderer, environment) for demonstration in shown]
-        kept = _keep_fitting(environment, found, left_out, "gold", lambda text: None)
+        kept = _keep_fitting(environment, found, left_out, GOLD, lambda text: None)
         return replace(lesson, stream=lambda: repeated(kept, settings.seed))
 
     def prepare_measured() -> Lesson:

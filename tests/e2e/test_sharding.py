@@ -1,4 +1,5 @@
-"""One evaluation on three workers, everything real: the same result as in one process, also when a worker dies half-way."""
+"""One evaluation, and the demonstrations of a start, on three workers, everything real: the same result as in one process, also when a
+worker dies half-way."""
 
 import json
 import os
@@ -18,8 +19,11 @@ import pytest
 from flows.ops.worker import flow_runs_below
 from flows.runtime.api import make_password, start_prefect_server
 from flows.runtime.servers import wait_until_ready
+from flows.runtime.settings import load_config
 from slmsearch.config import PathsConfig, RunConfig
+from slmsearch.corpus.store import build_corpus
 from slmsearch.processes.ports import free_port
+from slmsearch.training.gold_parts import collect_gold
 from tests.root import ROOT
 from tests.slmsearch.evaluate.test_shards import without_clocks
 
@@ -28,6 +32,8 @@ WAIT_SECONDS = 300
 SETTINGS = ["--corpus.world.pages", "120", "--evaluate.policy", "untrained", "--evaluate.split", "all", "--evaluate.limit", "96"]
 SETTINGS += ["--evaluate.batch_size", "8"]
 SHARDED = ["--evaluate.shards", "4"]
+TAUGHT = ["--corpus.world.pages", "120", "--sft.start", "gold", "--sft.steps", "2", "--sft.batch_size", "2", "--train.steps", "1"]
+TAUGHT += ["--sft.tokens_per_batch", "2048", "--train.questions_per_step", "2", "--train.group_size", "2", "--train.monitor.held_out", "0"]
 
 
 class Pool:
@@ -75,13 +81,24 @@ class Pool:
         assert isinstance(found, dict)
         return found
 
-    def in_background(self, *more: str) -> "subprocess.Popen[bytes]":
-        with (self.home / "evaluate.log").open("wb") as log:
-            command = [sys.executable, "-m", "flows", "run", "evaluate", "--json", "--here", *SETTINGS, *more]
+    def in_background(self, *words: str) -> "subprocess.Popen[bytes]":
+        with (self.home / "flow.log").open("wb") as log:
+            command = [sys.executable, "-m", "flows", *words, "--json"]
             return subprocess.Popen(command, cwd=ROOT, env=self.environment(), stdout=log, stderr=log)
 
     def log(self) -> str:
-        return (self.home / "evaluate.log").read_text()
+        return (self.home / "flow.log").read_text()
+
+    def kill(self, name: str) -> None:
+        """Kill a worker with all that it runs, once it runs a flow."""
+        victim = psutil.Process(self.workers[name].pid)
+        wait_for(lambda: set(flow_runs_below(victim.pid)), self.log)
+        family = [victim, *victim.children(recursive=True)]
+        for process in family:
+            with suppress(psutil.NoSuchProcess):  # some end with the one that started them
+                process.kill()
+        psutil.wait_procs(family, timeout=10)
+        self.workers.pop(name).wait()
 
 
 def wait_for(happened: Callable[[], Any], told: Callable[[], str]) -> Any:
@@ -140,16 +157,25 @@ def test_three_workers_come_to_the_same_as_one_process(pool: Pool, alone: tuple[
 @pytest.mark.usefixtures("workers")
 def test_a_worker_that_dies_with_all_it_runs_is_made_good(pool: Pool, alone: tuple[str, dict[str, object]]) -> None:
     key, expected = alone
-    waiting = pool.in_background(*SHARDED)
-    victim = psutil.Process(pool.workers["first"].pid)
-    wait_for(lambda: set(flow_runs_below(victim.pid)), pool.log)
-    family = [victim, *victim.children(recursive=True)]
-    for process in family:
-        with suppress(psutil.NoSuchProcess):  # some end with the one that started them
-            process.kill()
-    psutil.wait_procs(family, timeout=10)
-    pool.workers.pop("first").wait()
+    waiting = pool.in_background("run", "evaluate", "--here", *SETTINGS, *SHARDED)
+    pool.kill("first")
     assert waiting.wait(WAIT_SECONDS) == 0, pool.log()
     assert without_clocks(pool.data / "evals" / key) == expected
     assert "was lost (" in pool.log()
     shutil.rmtree(pool.data / "evals" / key)
+
+
+@pytest.mark.usefixtures("workers")
+def test_three_workers_demonstrate_for_a_start_and_one_dies(pool: Pool) -> None:
+    waiting = pool.in_background("train", *TAUGHT, "--evaluate.shards", "3")
+    pool.kill("first")
+    assert waiting.wait(WAIT_SECONDS) == 0, pool.log()
+    assert "was lost (" in pool.log()
+    (key,) = [path.name for path in (pool.data / "evals" / ".shards").iterdir()]
+    assert len(list((pool.data / "evals" / ".shards" / key).glob("gold-*-of-3.json"))) == 3
+    config = load_config(overrides=TAUGHT, environment=pool.environment())
+    digest = build_corpus(config.corpus, config.paths.corpora)
+    whole = collect_gold(config, digest)
+    assert collect_gold(config.changed({"evaluate.shards": 3}), digest) == whole
+    (facts,) = [json.loads(path.read_text()) for path in (pool.data / "training").glob("sft-*/sft.json")]
+    assert facts["episodes"] + facts["left_out"].get("too long", 0) == len(whole[0])

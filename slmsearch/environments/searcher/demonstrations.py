@@ -215,9 +215,8 @@ def demonstrate_narrowly(questions: Sequence[Question], toolbox: Toolbox, querie
     """
     if toolbox.shows != "text":
         return {}
-    chance = random.Random("narrow")
     # Twins are chosen like questions: if only they showed several texts, several texts would be a sign to say "I don't know".
-    chosen = {question.question: question for question in questions if chance.random() < NARROW_FRAC}
+    chosen = {each.question: each for each in questions if random.Random(f"narrow {each.question}").random() < NARROW_FRAC}
     shown, _ = demonstrate_gold(list(chosen.values()), toolbox.with_texts(1), queries)
     most = {text: max(1, len(question.page_ids)) + 1 for text, question in chosen.items()}
     return {found.question: found for found in shown if len(found.turns) <= most[found.question]}

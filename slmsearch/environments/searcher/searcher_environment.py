@@ -129,16 +129,16 @@ class SearcherTeaching(Teaching["SearcherEnvironment"]):
         indexed, train = open_indexed_corpus(self.config, self.digest, current=current), self.config.train
         questions = select_questions(indexed.questions[train.split], train.limit)
         questions = mix_twins(questions, train.twins_frac, indexed.toolbox)
-        questions = [question for question in questions if wrong is None or question.question in wrong]
+        questions = [question for question in self.take_part(questions) if wrong is None or question.question in wrong]
         begins = {
             text: next((call.argument for call in episode.calls if call.name == SEARCH), text) for text, episode in (wrong or {}).items()
         }
         narrow = demonstrate_narrowly(questions, indexed.toolbox, begins) if self.config.searcher.reads == "tools" else {}
         wide = [question for question in questions if question.question not in narrow]
         shown, left_out = demonstrate_by_gold(wide, indexed.toolbox, self.config.searcher, begins)
-        shown += narrow.values()
-        new = {question.question for question in questions if wrong is not None or question.kind == CORRECTION}
-        return [replace(demonstration, new=demonstration.question in new) for demonstration in shown], left_out
+        found = {**narrow, **{demonstration.question: demonstration for demonstration in shown}}
+        known = [(question, found[question.question]) for question in questions if question.question in found]
+        return [replace(one, new=wrong is not None or question.kind == CORRECTION) for question, one in known], left_out
 
     def worked_examples(self, environment: "SearcherEnvironment", questions: Sequence[Question]) -> Iterator[Demonstration]:
         """See `Teaching.worked_examples`: questions by their gold sections, one of several hops first, then those of one."""

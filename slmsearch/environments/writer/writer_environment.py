@@ -58,7 +58,8 @@ class WriterTeaching(Teaching["WriterEnvironment"]):
         config, left_out, found = self.config, Counter[str](), list[Demonstration]()
         digest = self.digest or build_corpus(config.corpus, config.paths.corpora)
         library = Library(read_pages(config.paths.corpora / digest))
-        for question in select_questions(load_questions(config.paths.corpora, digest)[config.train.split], config.train.limit):
+        chosen = select_questions(load_questions(config.paths.corpora, digest)[config.train.split], config.train.limit)
+        for question in self.take_part(chosen):
             places = find_places(question, library)
             if reason := _why_not(question, len(places)):
                 left_out[reason] += 1

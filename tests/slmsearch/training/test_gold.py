@@ -23,6 +23,7 @@ from slmsearch.errors import ConfigError, TrainingError
 from slmsearch.training import held_out, teach
 from slmsearch.training.budget import Speed
 from slmsearch.training.encoding import Encoded
+from slmsearch.training.gold_parts import collect_gold, gold_key, gold_shards, has_gold, store_gold
 from slmsearch.training.job import start_key
 from slmsearch.training.teach import train_start
 from slmsearch.training.update_times import UpdateTimes
@@ -65,6 +66,32 @@ def test_a_run_keeps_to_its_corpus_when_the_source_changes(corpus, model_dir, tm
     for changed in (config, config.changed({"environment": "writer"})):
         teaching = environment_of(changed).teaching(changed, digest)
         assert {one.question for one in teaching.examples("gold")[0]} == {f"When was Mira {i} born?" for i in range(4)}
+
+
+def test_parts_made_elsewhere_are_the_whole_and_are_made_once(corpus, model_dir, tmp_path, monkeypatch):
+    config = make_config(corpus, model_dir, tmp_path).changed({"sft.start": "gold", "train.twins_frac": 0.4})
+    digest, divided = build_corpus(corpus, config.paths.corpora), config.changed({"evaluate.shards": 3})
+    for changed in ({}, {"searcher.shows": "text"}):
+        one, several = config.changed(changed), divided.changed(changed)
+        first, second, third = gold_shards(several)
+        key = gold_key(several, digest)
+        assert key is not None
+        store_gold(several, digest, key, second)
+        assert [has_gold(several, key, shard) for shard in (first, second, third)] == [False, True, False]
+        whole = collect_gold(one, digest)
+        assert collect_gold(several, digest) == whole and len(whole[0]) >= 4
+        with monkeypatch.context() as patch:
+            patch.setattr("slmsearch.training.gold_parts.store_gold", None)
+            assert collect_gold(several.changed({"sft.seed": 7, "policy.model": "another"}), digest) == whole, (
+                "as the control asks for them"
+            )
+        (several.paths.evals / ".shards" / key / "gold-3-of-3.json").write_text("[")
+        assert collect_gold(several, digest) == whole, "a damaged part is made again"
+    assert gold_key(divided, digest) != gold_key(divided.changed({"train.twins_frac": 0.0}), digest)
+    stored = list((divided.paths.evals / ".shards").rglob("gold-*"))
+    for without in ({"sft.start": "none"}, {"environment": "writer"}):
+        assert len(collect_gold(divided.changed(without), digest)[0]) >= 4, "which have no start of their own, as `slmsearch sft`"
+    assert len(stored) == len(list((divided.paths.evals / ".shards").rglob("gold-*"))) == 6
 
 
 def test_the_command_teaches_from_gold(corpus, model_dir, tmp_path):
