@@ -16,7 +16,8 @@ alternately); these figures are of the slower state.
 import copy
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeAlias
 
@@ -34,11 +35,13 @@ LEAST_TOKENS = 512
 """Minimum number of tokens per batch."""
 WORKERS = 4
 """Maximum number of batches encoded at a time on a CPU; with more, Python's own part of the work would be the bottleneck."""
-QUERY_ROWS, QUERY_ROWS_GPU = 1, 64
-"""Rows per batch of queries, for any number of queries: kernels change the order of summation with the shape and the number of threads. On
-a CPU a batch has one row, no padding and one thread; a second row would save two fifths of the time of 64 queries, and cost a sixth for a
-single one. On a GPU launches take the time, not products: a batch is filled up, and padded to a power of two, so that 256 queries of 6 to
-40 tokens take some six batches."""
+QUERY_ROWS_GPU = 64
+"""Rows per batch of queries on a GPU, where launches take the time, not products: a batch is filled up, and padded to a power of two, so
+that 256 queries of 6 to 40 tokens take some six batches. Kernels change the order of summation with the shape and the number of threads: so
+the shape follows from a query's own length, or gives the same bits as that one (`PassageEncoder._alike`)."""
+ENOUGH_QUERIES = 5
+"""Number of queries of one length that a CPU encodes in a batch of `LEAST_TOKENS`, on one thread; fewer are encoded one by one, without
+padding. A row of a batch takes an eighth of a query by itself (all-MiniLM-L6-v2 in bfloat16, 16 tokens; a quarter in float32)."""
 QUERY_TOKENS_GPU = 16
 """Minimum number of tokens of a query in a batch on a GPU."""
 GPU_FACTOR = 32
@@ -68,6 +71,7 @@ class PassageEncoder:
         self._model = copy.deepcopy(model).to(torch.bfloat16) if precision == "bfloat16" else model
         self._on_cpu = model.device.type == "cpu" if on_cpu is None else on_cpu
         self._workers = min(WORKERS, os.cpu_count() or 1) if self._on_cpu else 1
+        self._alike: dict[int, bool] = {}
         self._tokens_together = TOKENS_TOGETHER * (1 if self._on_cpu else GPU_FACTOR)
         # The library handles models with prompts, chat templates, images or special tokenisers.
         self._plain = not any(model.prompts.values()) and getattr(model.tokenizer, "is_fast", False)
@@ -90,13 +94,27 @@ class PassageEncoder:
                     progress(done, len(texts))
 
     def encode_queries(self, texts: Sequence[str]) -> Vectors:
-        """Encode short texts, grouped by length: a text's own length alone decides the shape."""
+        """Encode short texts, grouped by length; a text's bits do not depend on the others."""
         token_ids = self._tokenize(texts)
-        parts = group_queries([len(ids) for ids in token_ids], self._on_cpu, self._model.max_seq_length)
+        lengths = [len(ids) for ids in token_ids]
+        if self._on_cpu:
+            several = [length for length, count in Counter(lengths).items() if count >= ENOUGH_QUERIES]
+            parts = group_queries_on_cpu(lengths, {length for length in several if self._is_alike(token_ids[lengths.index(length)])})
+        else:
+            parts = group_queries(lengths, self._model.max_seq_length)
         vectors = np.empty((len(texts), self._model.get_embedding_dimension()), dtype=np.float32)
         for rows, found in self._encoded(token_ids, parts, threads=1):
             vectors[rows] = found
         return vectors
+
+    def _is_alike(self, ids: TokenIds) -> bool:
+        """Return whether a query has the same bits in a batch as by itself: its length gives both shapes, and so decides."""
+        length = max(1, len(ids))
+        if length not in self._alike:
+            shapes = [([0], height, length) for height in (1, -(-LEAST_TOKENS // length))]
+            alone, together = (next(self._encoded([ids], [shape], threads=1))[1] for shape in shapes)
+            self._alike[length] = np.array_equal(alone, together)
+        return self._alike[length]
 
     def _batches(self, texts: Sequence[str]) -> Iterator[tuple[list[int], Vectors]]:
         """Yield rows and their vectors, the longest texts first."""
@@ -173,34 +191,52 @@ def group_rows(lengths: Sequence[int], tokens_together: int) -> list[RowBatch]:
         lengths: number of tokens of each text.
         tokens_together: tokens of a full batch, padding included; a longer text has a batch of its own.
     """
-    by_length: dict[int, list[int]] = {}
-    for row, tokens in enumerate(lengths):
-        by_length.setdefault(padded_length(tokens), []).append(row)
     batches: list[RowBatch] = []
-    for length in sorted(by_length, reverse=True):
+    for length, same in sorted(_rows_by([padded_length(tokens) for tokens in lengths]), reverse=True):
         full = max(1, tokens_together // length)
         least = min(full, -(-LEAST_TOKENS // length))
-        same = by_length[length]
         for start in range(0, len(same), full):
             rows = same[start : start + full]
             batches.append((rows, max(least, len(rows)), length))
     return batches
 
 
-def group_queries(lengths: Sequence[int], on_cpu: bool, limit: int | None) -> list[RowBatch]:
-    """Group queries by batch length, which depends on their own tokens, and cut each group into batches with the same number of rows.
+def group_queries(lengths: Sequence[int], limit: int | None) -> list[RowBatch]:
+    """Group queries for a GPU by padded length, and cut each group into batches of `QUERY_ROWS_GPU` rows.
 
     Args:
         lengths: number of tokens of each query, at most `limit`.
-        on_cpu: True if they are encoded on a CPU; see `QUERY_ROWS`.
         limit: maximum number of tokens of the model.
     """
-    height = QUERY_ROWS if on_cpu else QUERY_ROWS_GPU
-    by_length: dict[int, list[int]] = {}
-    for row, tokens in enumerate(lengths):
-        length = max(1, tokens) if on_cpu else min(max(QUERY_TOKENS_GPU, 1 << (tokens - 1).bit_length()), limit or sys.maxsize)
-        by_length.setdefault(length, []).append(row)
-    return [(same[i : i + height], height, length) for length, same in by_length.items() for i in range(0, len(same), height)]
+    padded = [min(max(QUERY_TOKENS_GPU, 1 << (tokens - 1).bit_length()), limit or sys.maxsize) for tokens in lengths]
+    return [batch for length, same in _rows_by(padded) for batch in _cut(same, QUERY_ROWS_GPU, length)]
+
+
+def group_queries_on_cpu(lengths: Sequence[int], together: Collection[int]) -> list[RowBatch]:
+    """Group queries for a CPU by length: those of some lengths into batches of `LEAST_TOKENS`, the others, and what is left, one by one.
+
+    Args:
+        lengths: number of tokens of each query.
+        together: lengths of which a batch gives the same bits as a query by itself.
+    """
+    batches: list[RowBatch] = []
+    for length, same in _rows_by(lengths):
+        height = -(-LEAST_TOKENS // max(1, length))
+        left = len(same) % height
+        full = len(same) - (left if left < ENOUGH_QUERIES else 0) if length in together else 0
+        batches += [*_cut(same[:full], height, length), *_cut(same[full:], 1, max(1, length))]
+    return batches
+
+
+def _rows_by(lengths: Sequence[int]) -> Iterable[tuple[int, list[int]]]:
+    found: dict[int, list[int]] = {}
+    for row, length in enumerate(lengths):
+        found.setdefault(length, []).append(row)
+    return found.items()
+
+
+def _cut(rows: Sequence[int], height: int, length: int) -> list[RowBatch]:
+    return [([*rows[start : start + height]], height, length) for start in range(0, len(rows), height)]
 
 
 def fill_batch(token_ids: Sequence[TokenIds], rows: int, length: int, pad_id: int, left: bool) -> tuple[Batch, Batch]:

@@ -167,7 +167,7 @@ Asking: TypeAlias = Generator[Sequence[ToolCall], list[ToolResult], Value]
 Play: TypeAlias = Asking[Demonstration]
 Turns: TypeAlias = list[tuple[str, str]]
 """Messages and their results so far."""
-BATCH = 256
+BATCH = 1024
 """Number of questions that are played together."""
 
 

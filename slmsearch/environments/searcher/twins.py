@@ -28,7 +28,7 @@ UNKNOWABLE = ("withdrawn", "renamed")
 """Kinds of twins whose right answer is "I don't know"."""
 TWINS_VERSION = 2
 """Part of the key of everything played with twins; raise it when the same question gets other twins."""
-BATCH = 256
+BATCH = 1024
 """Number of questions whose searches are made together."""
 MIN_NAME = 4
 """Letters of the shortest word of a name that is changed."""

@@ -14,11 +14,13 @@ from slmsearch.config import EmbedderConfig
 from slmsearch.retrieval import embed_passages
 from slmsearch.retrieval.embed import valid_text
 from slmsearch.retrieval.embed_passages import (
+    ENOUGH_QUERIES,
     LEAST_TOKENS,
     QUERY_ROWS_GPU,
     PassageEncoder,
     fill_batch,
     group_queries,
+    group_queries_on_cpu,
     group_rows,
     padded_length,
 )
@@ -116,21 +118,55 @@ def test_a_batch_is_padded_and_filled_up(texts: list[list[int]], extra: int, lef
         assert ids[row].tolist() == (padding + text if left else text + padding)
 
 
-@given(st.lists(st.integers(0, 256), max_size=300), st.booleans())
-def test_a_querys_own_length_decides_the_shape_in_which_it_is_encoded(lengths: list[int], on_cpu: bool):
-    batches = group_queries(lengths, on_cpu, 256)
+@given(st.lists(st.integers(0, 256), max_size=300))
+def test_on_a_card_a_querys_own_length_decides_the_shape_in_which_it_is_encoded(lengths: list[int]):
+    batches = group_queries(lengths, 256)
     assert sorted(row for rows, _, _ in batches for row in rows) == list(range(len(lengths)))
     for rows, height, length in batches:
         assert 0 < len(rows) <= height and max(lengths[row] for row in rows) <= length <= 256
         for row in rows:
-            assert group_queries([lengths[row]], on_cpu, 256) == [([0], height, length)], "as alone"
+            assert group_queries([lengths[row]], 256) == [([0], height, length)], "as alone"
+
+
+@given(st.lists(st.integers(0, 40), max_size=300), st.sets(st.integers(0, 40)))
+def test_a_cpu_encodes_queries_without_padding_and_together_where_that_changes_nothing(lengths: list[int], together: set[int]):
+    batches = group_queries_on_cpu(lengths, together)
+    assert sorted(row for rows, _, _ in batches for row in rows) == list(range(len(lengths)))
+    for rows, height, length in batches:
+        assert {max(1, lengths[row]) for row in rows} == {length} and len(rows) <= height
+        least = ENOUGH_QUERIES if lengths[rows[0]] in together else len(lengths) + 1
+        assert height == 1 or (len(rows) >= least and height == -(-LEAST_TOKENS // length))
+    alone = [lengths[rows[0]] for rows, height, _ in batches if height == 1]
+    assert all(alone.count(length) < ENOUGH_QUERIES for length in together)
 
 
 def test_a_card_encodes_a_batch_of_queries_in_few_passes():
     lengths = [6 + n % 35 for n in range(256)]
-    assert len(group_queries(lengths, False, 256)) <= 6 and len(group_queries(lengths, True, 256)) == 256
-    assert {height for _, height, _ in group_queries(lengths, False, 256)} == {QUERY_ROWS_GPU}
-    assert group_queries([300], False, 384) == [([0], QUERY_ROWS_GPU, 384)], "no longer than the model takes"
+    assert len(group_queries(lengths, 256)) <= 6
+    assert {height for _, height, _ in group_queries(lengths, 256)} == {QUERY_ROWS_GPU}
+    assert group_queries([300], 384) == [([0], QUERY_ROWS_GPU, 384)], "no longer than the model takes"
+
+
+def test_many_queries_have_the_bits_of_each_by_itself(minilm: LocalEmbedder, monkeypatch: pytest.MonkeyPatch):
+    texts = [f"Who founded {word} {' '.join(['near the mill'] * (n % 12))}?" for n in range(84) for word in ("Norwick", "Selsparn")]
+    encoder, shapes = PassageEncoder(minilm._loaded(), minilm.precision), list[tuple[int, int]]()
+    forward = encoder._forward
+
+    def remember(ids: Any, rows: int, length: int) -> Any:
+        shapes.append((rows, length))
+        return forward(ids, rows, length)
+
+    monkeypatch.setattr(encoder, "_forward", remember)
+    together = encoder.encode_queries(texts)
+    checked = {length for rows, length in shapes if rows > 1}
+    assert len(checked) >= 8 and encoder._alike.keys() == checked
+    assert all(shapes.count((rows, length)) == 1 for rows, length in shapes if rows > 1 and not encoder._alike[length]), "to check"
+    for row, text in enumerate(texts):
+        assert np.array_equal(encoder.encode_queries([text])[0], together[row]), text
+    shapes.clear()
+    encoder._alike = dict.fromkeys(checked, False)
+    assert np.array_equal(encoder.encode_queries(texts), together)
+    assert {rows for rows, _ in shapes} == {1}, "where a batch changed a bit, each is encoded by itself"
 
 
 def test_the_batches_of_a_card_give_a_query_the_same_bits_in_any_company(minilm: LocalEmbedder, monkeypatch: pytest.MonkeyPatch):
