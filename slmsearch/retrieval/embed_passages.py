@@ -17,7 +17,7 @@ import copy
 import os
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeAlias
 
@@ -38,10 +38,11 @@ WORKERS = 4
 QUERY_ROWS_GPU = 64
 """Rows per batch of queries on a GPU, where launches take the time, not products: a batch is filled up, and padded to a power of two, so
 that 256 queries of 6 to 40 tokens take some six batches. Kernels change the order of summation with the shape and the number of threads: so
-the shape follows from a query's own length, or gives the same bits as that one (`PassageEncoder._alike`)."""
-ENOUGH_QUERIES = 5
-"""Number of queries of one length that a CPU encodes in a batch of `LEAST_TOKENS`, on one thread; fewer are encoded one by one, without
-padding. A row of a batch takes an eighth of a query by itself (all-MiniLM-L6-v2 in bfloat16, 16 tokens; a quarter in float32)."""
+the shape follows from a query's own length, or gives the same bits as that one (`PassageEncoder._heights`)."""
+FEW_TOKENS, TIMES = 32, 4
+"""Maximum number of tokens of a small batch of queries on a CPU, which takes little longer than one query, and the number of such batches
+that take as long as one of `LEAST_TOKENS`. A row of that takes an eighth of a query by itself (all-MiniLM-L6-v2 in bfloat16, 16 tokens, one
+thread; a quarter in float32)."""
 QUERY_TOKENS_GPU = 16
 """Minimum number of tokens of a query in a batch on a GPU."""
 GPU_FACTOR = 32
@@ -71,7 +72,7 @@ class PassageEncoder:
         self._model = copy.deepcopy(model).to(torch.bfloat16) if precision == "bfloat16" else model
         self._on_cpu = model.device.type == "cpu" if on_cpu is None else on_cpu
         self._workers = min(WORKERS, os.cpu_count() or 1) if self._on_cpu else 1
-        self._alike: dict[int, bool] = {}
+        self._known_heights: dict[int, tuple[int, int]] = {}
         self._tokens_together = TOKENS_TOGETHER * (1 if self._on_cpu else GPU_FACTOR)
         # The library handles models with prompts, chat templates, images or special tokenisers.
         self._plain = not any(model.prompts.values()) and getattr(model.tokenizer, "is_fast", False)
@@ -98,8 +99,8 @@ class PassageEncoder:
         token_ids = self._tokenize(texts)
         lengths = [len(ids) for ids in token_ids]
         if self._on_cpu:
-            several = [length for length, count in Counter(lengths).items() if count >= ENOUGH_QUERIES]
-            parts = group_queries_on_cpu(lengths, {length for length in several if self._is_alike(token_ids[lengths.index(length)])})
+            several = [length for length, count in Counter(lengths).items() if count > 1]
+            parts = group_queries_on_cpu(lengths, {length: self._heights(token_ids[lengths.index(length)]) for length in several})
         else:
             parts = group_queries(lengths, self._model.max_seq_length)
         vectors = np.empty((len(texts), self._model.get_embedding_dimension()), dtype=np.float32)
@@ -107,14 +108,18 @@ class PassageEncoder:
             vectors[rows] = found
         return vectors
 
-    def _is_alike(self, ids: TokenIds) -> bool:
-        """Return whether a query has the same bits in a batch as by itself: its length gives both shapes, and so decides."""
+    def _heights(self, ids: TokenIds) -> tuple[int, int]:
+        """Return the rows of a small and of a large batch of queries as long as one; 1 instead, if it has other bits there than by itself.
+
+        The length gives the shapes, and so decides.
+        """
         length = max(1, len(ids))
-        if length not in self._alike:
-            shapes = [([0], height, length) for height in (1, -(-LEAST_TOKENS // length))]
-            alone, together = (next(self._encoded([ids], [shape], threads=1))[1] for shape in shapes)
-            self._alike[length] = np.array_equal(alone, together)
-        return self._alike[length]
+        if length not in self._known_heights:
+            heights = (max(1, FEW_TOKENS // length), -(-LEAST_TOKENS // length))
+            alone, *others = (next(self._encoded([ids], [([0], height, length)], threads=1))[1] for height in (1, *heights))
+            few, many = (height if np.array_equal(alone, found) else 1 for height, found in zip(heights, others, strict=True))
+            self._known_heights[length] = few, many
+        return self._known_heights[length]
 
     def _batches(self, texts: Sequence[str]) -> Iterator[tuple[list[int], Vectors]]:
         """Yield rows and their vectors, the longest texts first."""
@@ -212,19 +217,20 @@ def group_queries(lengths: Sequence[int], limit: int | None) -> list[RowBatch]:
     return [batch for length, same in _rows_by(padded) for batch in _cut(same, QUERY_ROWS_GPU, length)]
 
 
-def group_queries_on_cpu(lengths: Sequence[int], together: Collection[int]) -> list[RowBatch]:
-    """Group queries for a CPU by length: those of some lengths into batches of `LEAST_TOKENS`, the others, and what is left, one by one.
+def group_queries_on_cpu(lengths: Sequence[int], heights: Mapping[int, tuple[int, int]]) -> list[RowBatch]:
+    """Group queries for a CPU by length, without padding, into large batches, and small ones of what is left.
 
     Args:
         lengths: number of tokens of each query.
-        together: lengths of which a batch gives the same bits as a query by itself.
+        heights: length -> rows of a small and of a large batch; queries of other lengths are encoded one by one.
     """
     batches: list[RowBatch] = []
     for length, same in _rows_by(lengths):
-        height = -(-LEAST_TOKENS // max(1, length))
-        left = len(same) % height
-        full = len(same) - (left if left < ENOUGH_QUERIES else 0) if length in together else 0
-        batches += [*_cut(same[:full], height, length), *_cut(same[full:], 1, max(1, length))]
+        few, many = heights.get(length, (1, 1))
+        full = len(same) // many * many if many > 1 else 0
+        if many > 1 and len(same) - full > TIMES * few:
+            full = len(same)
+        batches += [*_cut(same[:full], many, max(1, length)), *_cut(same[full:], few, max(1, length))]
     return batches
 
 

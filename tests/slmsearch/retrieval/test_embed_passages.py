@@ -14,9 +14,10 @@ from slmsearch.config import EmbedderConfig
 from slmsearch.retrieval import embed_passages
 from slmsearch.retrieval.embed import valid_text
 from slmsearch.retrieval.embed_passages import (
-    ENOUGH_QUERIES,
+    FEW_TOKENS,
     LEAST_TOKENS,
     QUERY_ROWS_GPU,
+    TIMES,
     PassageEncoder,
     fill_batch,
     group_queries,
@@ -128,16 +129,14 @@ def test_on_a_card_a_querys_own_length_decides_the_shape_in_which_it_is_encoded(
             assert group_queries([lengths[row]], 256) == [([0], height, length)], "as alone"
 
 
-@given(st.lists(st.integers(0, 40), max_size=300), st.sets(st.integers(0, 40)))
-def test_a_cpu_encodes_queries_without_padding_and_together_where_that_changes_nothing(lengths: list[int], together: set[int]):
-    batches = group_queries_on_cpu(lengths, together)
+@given(st.lists(st.integers(0, 40), max_size=300), st.dictionaries(st.integers(0, 40), st.tuples(st.integers(1, 9), st.integers(1, 99))))
+def test_a_cpu_encodes_queries_without_padding_in_batches_of_known_heights(lengths: list[int], heights: dict[int, tuple[int, int]]):
+    batches = group_queries_on_cpu(lengths, heights)
     assert sorted(row for rows, _, _ in batches for row in rows) == list(range(len(lengths)))
     for rows, height, length in batches:
-        assert {max(1, lengths[row]) for row in rows} == {length} and len(rows) <= height
-        least = ENOUGH_QUERIES if lengths[rows[0]] in together else len(lengths) + 1
-        assert height == 1 or (len(rows) >= least and height == -(-LEAST_TOKENS // length))
-    alone = [lengths[rows[0]] for rows, height, _ in batches if height == 1]
-    assert all(alone.count(length) < ENOUGH_QUERIES for length in together)
+        assert {max(1, lengths[row]) for row in rows} == {length} and 0 < len(rows) <= height
+        few, many = heights.get(lengths[rows[0]], (1, 1))
+        assert height == few or (height == many and len(rows) > min(TIMES * few, many - 1))
 
 
 def test_a_card_encodes_a_batch_of_queries_in_few_passes():
@@ -158,13 +157,15 @@ def test_many_queries_have_the_bits_of_each_by_itself(minilm: LocalEmbedder, mon
 
     monkeypatch.setattr(encoder, "_forward", remember)
     together = encoder.encode_queries(texts)
-    checked = {length for rows, length in shapes if rows > 1}
-    assert len(checked) >= 8 and encoder._alike.keys() == checked
-    assert all(shapes.count((rows, length)) == 1 for rows, length in shapes if rows > 1 and not encoder._alike[length]), "to check"
+    known = dict(encoder._known_heights)
+    assert len(known) >= 8 and any(few > 1 for few, _ in known.values()) and any(many > 1 for _, many in known.values())
+    probes = [(height, length) for length in known for height in (1, max(1, FEW_TOKENS // length), -(-LEAST_TOKENS // length))]
+    assert shapes[: len(probes)] == probes, "each length is tried once"
+    assert all(height in (1, *known.get(length, ())) for height, length in shapes[len(probes) :])
     for row, text in enumerate(texts):
         assert np.array_equal(encoder.encode_queries([text])[0], together[row]), text
     shapes.clear()
-    encoder._alike = dict.fromkeys(checked, False)
+    encoder._known_heights = dict.fromkeys(known, (1, 1))
     assert np.array_equal(encoder.encode_queries(texts), together)
     assert {rows for rows, _ in shapes} == {1}, "where a batch changed a bit, each is encoded by itself"
 
