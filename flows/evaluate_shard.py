@@ -13,7 +13,7 @@ DEFAULTS = RunConfig()
 
 @flow(name="evaluate-shard", flow_run_name="shard-{request.shard.name}", persist_result=True, result_serializer="json")
 def evaluate_shard(request: ShardRequest, config: RunConfig = DEFAULTS) -> dict[str, object]:
-    """Play a shard, or find it stored; return its number of questions (1: a part of demonstrations) and where it was played.
+    """Play a shard, or find it stored; return its number of questions and where it was played.
 
     Args:
         request: shard, as what starts it writes it.

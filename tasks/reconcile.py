@@ -91,7 +91,7 @@ def reconcile(
     fixed += _end_task_runs(client)
     for mlflow_run in running:
         status, reason = _verdict(mlflow_run, client)
-        if status and registry and registry.end_dead_run(mlflow_run.id, status, reason):
+        if status and registry and registry.end_dead_run(mlflow_run, status, reason):
             fixed.append(Fixed("MLflow run", f"{mlflow_run.stage} {mlflow_run.id[:8]}", status, reason))
     return fixed
 

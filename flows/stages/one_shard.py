@@ -1,7 +1,6 @@
 """Play one shard of an evaluation, or of gold demonstrations, where this process runs; imports neither MLflow nor the other stages."""
 
 import socket
-from contextlib import nullcontext
 
 from flows.runtime.device import device
 from slmsearch.config import PolicyConfig, RunConfig
@@ -37,12 +36,12 @@ def is_played(request: ShardRequest, config: RunConfig) -> bool:
 
 
 def play_shard(request: ShardRequest, config: RunConfig) -> dict[str, object]:
-    """Play a shard, which holds the device where a policy plays, or find it stored; also for a shard that no worker takes."""
+    """Hold the device and play a shard, or find it stored; also for a shard that no worker takes."""
     shard, spec = request.shard, PolicySpec(request.name, request.policy)
-    with device(config.train) if request.policy else nullcontext():
+    with device(config.train):
         found = is_played(request, config)
         if not found and request.policy is None:
-            in_child("slmsearch.training.gold_parts:store_gold", config, request.digest, request.key, shard)
+            in_child("slmsearch.training.gold_parts:store_gold", config, request.digest, request.index_key, request.key, shard)
         elif not found:
             with Progress(f"evaluate {spec.name}, shard {shard.name}", "questions") as progress:
                 target = EvaluationTarget(request.key, shard)

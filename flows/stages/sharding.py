@@ -28,7 +28,7 @@ from slmsearch.evaluate.run import eval_sources
 from slmsearch.evaluate.shards import Shard, merge_shards, remove_shards, split_shards
 from slmsearch.evaluate.store import write_evaluation
 from slmsearch.foreign import cause_of
-from slmsearch.training.gold_parts import gold_key, gold_shards
+from slmsearch.training.gold_parts import gold_shards
 from tasks.corpus_data import Data
 from tasks.evaluate import questions_of
 from tasks.reconcile import UNBEGUN_S, why_dead
@@ -77,14 +77,13 @@ def play_in_shards(run: Pipeline, key: str, spec: PolicySpec, data: Data) -> Non
     remove_shards(evals, key)
 
 
-def demonstrate_in_shards(run: Pipeline, data: Data) -> None:
-    """Demonstrate the training questions by gold on the workers of the pool; `collect_gold` finds what they store.
+def demonstrate_in_shards(run: Pipeline, key: str, data: Data) -> None:
+    """Make the gold demonstrations of a key on the workers of the pool; `collect_gold` finds what they store.
 
     Raises:
         ConfigError, SlmSearchError: as for `play_in_shards`.
     """
-    key, shards = gold_key(run.config, data.digest), gold_shards(run.config)
-    assert key is not None
+    shards = gold_shards(run.config, data.digest)
     first = ShardRequest(key=key, digest=data.digest, index_key=data.index_key, name="gold demonstrations", policy=None, shard=shards[0])
     _distribute(run, first, shards)
 

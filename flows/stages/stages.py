@@ -17,10 +17,12 @@ from slmsearch.environments.registry import environment_of
 from slmsearch.errors import InvalidDataError
 from slmsearch.evaluate.policies import PolicySpec
 from slmsearch.evaluate.run import eval_key
+from slmsearch.evaluate.shards import remove_shards
 from slmsearch.evaluate.store import has_evaluation
 from slmsearch.evaluate.trust import SAMPLED
 from slmsearch.models.hashes import model_hash, read_start
 from slmsearch.retrieval.versions import current_key, is_complete, set_current
+from slmsearch.training.gold_parts import gold_key
 from slmsearch.training.job import control_key, make_job, start_key
 from tasks.caching import fresh, retried, touches_network
 from tasks.corpus_data import Data, build_index_task, load_corpus_task, validate_task
@@ -177,11 +179,15 @@ def start_from_examples(run: Pipeline, data: Data) -> Pipeline:
     config = run.config
     sources = environment_of(config).teaching(config).start_sources()
     with run.stage("train-sft", key) as run_id, ExitStack() as held:
-        new = read_start(str(config.paths.training / f"sft-{key}")) is None
-        if new and config.evaluate.shards > 1 and "gold" in sources and "own" not in sources:  # own episodes decide which gold is shown
-            demonstrate_in_shards(run, data)
+        is_new = read_start(str(config.paths.training / f"sft-{key}")) is None
+        # The model's own episodes decide which gold is shown beside them.
+        gold = gold_key(config, data.digest) if config.evaluate.shards > 1 and "gold" in sources and "own" not in sources else None
+        if gold and is_new:
+            demonstrate_in_shards(run, gold, data)
         held.enter_context(device(config.train))
         start = train_start_task(key, sources, data.digest, run_id, config)
+        if gold:
+            remove_shards(config.paths.evals, gold)
         run.tracker.record_params(run_id, {f"sft.{name}": value for name, value in start.items()})
     run.note_keys(sft_key=key)
     return replace(run, config=config.changed({"policy.model": start["model"], "policy.adapter": None}))

@@ -46,8 +46,10 @@ class Teaching(Generic[Opened]):
     config: RunConfig
     digest: str | None = None
     """Corpus of the run; None: the configured one, built or looked up."""
-    part: tuple[int, int] = (1, 1)
-    """Number, from 1, and count of the parts of the training questions: only this part is demonstrated, for the others are elsewhere."""
+    index_key: str | None = None
+    """Index version of the run, where the environment has one; None: the configured one, built or looked up."""
+    part: tuple[int, int | None] = (0, None)
+    """First of the selected training questions that are demonstrated, and the one after the last; others are demonstrated elsewhere."""
     tiny: ClassVar[TinyModel | None] = None
     """Tiny model of the environment; None: there is none."""
     seed_offset: ClassVar[int] = 0
@@ -86,11 +88,6 @@ class Teaching(Generic[Opened]):
             ConfigError: the environment has no demonstrations.
         """
         return self.demonstrations(SftConfig(recipe="expert"))
-
-    def take_part(self, questions: Sequence[Question]) -> Sequence[Question]:
-        """Return the consecutive questions of `part`; parts differ by one question at most."""
-        number, of = self.part
-        return questions[len(questions) * (number - 1) // of : len(questions) * number // of]
 
     def settings(self, examples: int) -> SftConfig:
         """Return the settings of supervised training on a set of that many examples."""

@@ -172,5 +172,5 @@ def play_batches(
 
 
 def remove_shards(evals_dir: Path, key: str) -> None:
-    """Delete the shards of an evaluation that is stored as a whole."""
+    """Delete the shards of what is stored as a whole."""
     shutil.rmtree(shards_dir(evals_dir, key), ignore_errors=True)

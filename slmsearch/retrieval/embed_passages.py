@@ -14,10 +14,11 @@ alternately); these figures are of the slower state.
 """
 
 import copy
+import math
 import os
 import sys
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeAlias
 
@@ -38,11 +39,12 @@ WORKERS = 4
 QUERY_ROWS_GPU = 64
 """Rows per batch of queries on a GPU, where launches take the time, not products: a batch is filled up, and padded to a power of two, so
 that 256 queries of 6 to 40 tokens take some six batches. Kernels change the order of summation with the shape and the number of threads: so
-the shape follows from a query's own length, or gives the same bits as that one (`PassageEncoder._heights`)."""
-FEW_TOKENS, TIMES = 32, 4
-"""Maximum number of tokens of a small batch of queries on a CPU, which takes little longer than one query, and the number of such batches
-that take as long as one of `LEAST_TOKENS`. A row of that takes an eighth of a query by itself (all-MiniLM-L6-v2 in bfloat16, 16 tokens, one
-thread; a quarter in float32)."""
+the shape follows from a query's own length, or gives the same bits as that one (`PassageEncoder._cost`)."""
+FEW_TOKENS, MANY = 32, 4
+"""Maximum number of tokens of a small batch of queries on a CPU, and the number of small ones from which a large one, of `LEAST_TOKENS`, is
+tried. With all-MiniLM-L6-v2 in bfloat16 a query of 16 tokens takes an eighth of the time in a large batch, in float32 a quarter."""
+PROBES = 8
+"""Number of texts encoded by themselves, too, to see whether a batch gives the same bits."""
 QUERY_TOKENS_GPU = 16
 """Minimum number of tokens of a query in a batch on a GPU."""
 GPU_FACTOR = 32
@@ -72,7 +74,7 @@ class PassageEncoder:
         self._model = copy.deepcopy(model).to(torch.bfloat16) if precision == "bfloat16" else model
         self._on_cpu = model.device.type == "cpu" if on_cpu is None else on_cpu
         self._workers = min(WORKERS, os.cpu_count() or 1) if self._on_cpu else 1
-        self._known_heights: dict[int, tuple[int, int]] = {}
+        self._costs: dict[tuple[int, int], float] = {}
         self._tokens_together = TOKENS_TOGETHER * (1 if self._on_cpu else GPU_FACTOR)
         # The library handles models with prompts, chat templates, images or special tokenisers.
         self._plain = not any(model.prompts.values()) and getattr(model.tokenizer, "is_fast", False)
@@ -98,28 +100,30 @@ class PassageEncoder:
         """Encode short texts, grouped by length; a text's bits do not depend on the others."""
         token_ids = self._tokenize(texts)
         lengths = [len(ids) for ids in token_ids]
-        if self._on_cpu:
-            several = [length for length, count in Counter(lengths).items() if count > 1]
-            parts = group_queries_on_cpu(lengths, {length: self._heights(token_ids[lengths.index(length)]) for length in several})
-        else:
-            parts = group_queries(lengths, self._model.max_seq_length)
+        parts = group_queries_on_cpu(lengths, self._cost) if self._on_cpu else group_queries(lengths, self._model.max_seq_length)
         vectors = np.empty((len(texts), self._model.get_embedding_dimension()), dtype=np.float32)
         for rows, found in self._encoded(token_ids, parts, threads=1):
             vectors[rows] = found
         return vectors
 
-    def _heights(self, ids: TokenIds) -> tuple[int, int]:
-        """Return the rows of a small and of a large batch of queries as long as one; 1 instead, if it has other bits there than by itself.
+    def _cost(self, height: int, length: int) -> float:
+        """Measure the time of a batch of queries in that of one by itself; infinite if they have other bits in it than by themselves.
 
-        The length gives the shapes, and so decides.
+        Random texts tell for all, since the shapes decide which kernels run. That takes some ten passes, once for each shape.
         """
-        length = max(1, len(ids))
-        if length not in self._known_heights:
-            heights = (max(1, FEW_TOKENS // length), -(-LEAST_TOKENS // length))
-            alone, *others = (next(self._encoded([ids], [([0], height, length)], threads=1))[1] for height in (1, *heights))
-            few, many = (height if np.array_equal(alone, found) else 1 for height, found in zip(heights, others, strict=True))
-            self._known_heights[length] = few, many
-        return self._known_heights[length]
+        if (height, length) not in self._costs:
+            token_ids = np.random.default_rng(length).integers(self._model.tokenizer.vocab_size, size=(height, length), dtype=np.int32)
+
+            def encode(rows: list[int], height: int) -> tuple[Vectors, float]:
+                began = time.perf_counter()
+                _, vectors = next(self._encoded(list(token_ids), [(rows, height, length)], threads=1))
+                return vectors, time.perf_counter() - began
+
+            alone = [encode([row], 1) for row in range(min(height, PROBES))]
+            _, (together, seconds) = [encode([*range(height)], height) for _ in range(2)]  # the first makes the kernels
+            same = np.array_equal(np.concatenate([vectors for vectors, _ in alone]), together[: len(alone)])
+            self._costs[height, length] = seconds / min(took for _, took in alone) if same else math.inf
+        return self._costs[height, length]
 
     def _batches(self, texts: Sequence[str]) -> Iterator[tuple[list[int], Vectors]]:
         """Yield rows and their vectors, the longest texts first."""
@@ -217,21 +221,29 @@ def group_queries(lengths: Sequence[int], limit: int | None) -> list[RowBatch]:
     return [batch for length, same in _rows_by(padded) for batch in _cut(same, QUERY_ROWS_GPU, length)]
 
 
-def group_queries_on_cpu(lengths: Sequence[int], heights: Mapping[int, tuple[int, int]]) -> list[RowBatch]:
-    """Group queries for a CPU by length, without padding, into large batches, and small ones of what is left.
+def group_queries_on_cpu(lengths: Sequence[int], cost: Callable[[int, int], float]) -> list[RowBatch]:
+    """Group queries for a CPU by length, without padding, into large batches, and small ones of what is left, where these are quicker.
 
     Args:
         lengths: number of tokens of each query.
-        heights: length -> rows of a small and of a large batch; queries of other lengths are encoded one by one.
+        cost: rows and length of a batch -> its time in that of one query by itself; infinite: it may not be used.
     """
     batches: list[RowBatch] = []
-    for length, same in _rows_by(lengths):
-        few, many = heights.get(length, (1, 1))
-        full = len(same) // many * many if many > 1 else 0
-        if many > 1 and len(same) - full > TIMES * few:
-            full = len(same)
-        batches += [*_cut(same[:full], many, max(1, length)), *_cut(same[full:], few, max(1, length))]
+    for length, same in _rows_by([max(1, tokens) for tokens in lengths]):
+        few, many, full = FEW_TOKENS // length, -(-LEAST_TOKENS // length), 0
+        small = cost(few, length) if few > 1 < len(same) else math.inf
+        each, few = (small / few, few) if small < min(few, len(same)) else (1.0, 1)
+        if len(same) > MANY * few and many > 1 and (large := cost(many, length)) < each * min(many, len(same)):
+            full = _fill(len(same), many, large / each)
+        filled = full + _fill(len(same) - full, few, small)
+        batches += [*_cut(same[:full], many, length), *_cut(same[full:filled], few, length), *_cut(same[filled:], 1, length)]
     return batches
+
+
+def _fill(count: int, height: int, cost: float) -> int:
+    """Return how many of some queries are put into batches: the last one is filled up if the rest takes longer than its cost otherwise."""
+    left = count % height
+    return count - (left if left < cost else 0)
 
 
 def _rows_by(lengths: Sequence[int]) -> Iterable[tuple[int, list[int]]]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock
 from mlflow import MlflowClient
 from mlflow.entities import ViewType
 
@@ -37,6 +38,11 @@ def import_store(tracker: Tracker, facts: Mapping[str, Any], folder: Path, key: 
     Raises:
         ServiceError: the store of the archive cannot be read.
     """
+    with FileLock(tracker.home / "import.lock"):  # a second import at a time would not find what this one copies
+        return _import_store(tracker, facts, folder, key)
+
+
+def _import_store(tracker: Tracker, facts: Mapping[str, Any], folder: Path, key: str) -> tuple[str, list[str]]:
     machine = str(facts["machine"])
     mine = f"tags.`{MACHINE}` = '{_quoted(machine)}'"
     known = {run.data.tags[COPIED_FROM]: run for run in _all_runs(tracker.client, [tracker.experiment_id], mine)}

@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import mlflow
+from filelock import FileLock
 from mlflow import MlflowClient
 from mlflow.entities import ViewType
 from mlflow.exceptions import MlflowException
@@ -86,15 +87,15 @@ def open_run_registry(paths: PathsConfig, tracking: TrackingConfig) -> "RunRegis
     uri = tracking_uri(paths, tracking)
     if uri.startswith(SQLITE) and not Path(uri.removeprefix(SQLITE)).is_file():
         return None
-    return RunRegistry(uri)
+    return RunRegistry(uri, Path(paths.mlruns_dir))
 
 
 class RunRegistry:
     """All runs and model versions of one store, to read and to delete; `Tracker` also writes them."""
 
     @as_service
-    def __init__(self, uri: str) -> None:
-        """Connect, and make a local store or bring it to this MLflow's schema (`make_store`).
+    def __init__(self, uri: str, home: Path) -> None:
+        """Connect, and make a local store or bring it to this MLflow's schema (`make_store`); processes that share `home` share a lock.
 
         Raises:
             ServiceError: the store cannot be reached or read, or is a newer MLflow's.
@@ -102,7 +103,8 @@ class RunRegistry:
         require_reachable(uri)
         mlflow.set_tracking_uri(uri)
         make_store(uri)
-        self.uri = uri
+        self.uri, self.home = uri, home
+        self.lock = FileLock(home / "promotion.lock")
         self.client = MlflowClient(tracking_uri=uri)
 
     @as_service
@@ -115,18 +117,21 @@ class RunRegistry:
         return self.runs("attributes.status = 'RUNNING'")
 
     @as_service
-    def end_dead_run(self, run_id: str, status: str, reason: str) -> bool:
-        """End a run that shows as running, with the reason; return False if it has ended meanwhile."""
-        if self.client.get_run(run_id).info.status != "RUNNING":
-            return False
-        self.client.set_tag(run_id, ENDED, reason)
-        self.client.set_terminated(run_id, status=status)
-        return True
+    def end_dead_run(self, run: RunRecord, status: str, reason: str) -> bool:
+        """End a run that shows as running, with the reason; return False if it has ended meanwhile, or another process goes on with it."""
+        self.home.mkdir(parents=True, exist_ok=True)
+        with self.lock:
+            found = self.client.get_run(run.id)
+            if found.info.status != "RUNNING" or found.data.tags.get(OWNER) != run.tags.get(OWNER):
+                return False
+            self.client.set_tag(run.id, ENDED, reason)
+            self.client.set_terminated(run.id, status=status)
+            return True
 
     def end_orphans(self) -> int:
         """End as KILLED every run whose process on this machine has ended; return their number."""
         orphans = [run for run in self.running() if not run.is_live]
-        return sum(self.end_dead_run(run.id, "KILLED", "its process was gone") for run in orphans)
+        return sum(self.end_dead_run(run, "KILLED", "its process was gone") for run in orphans)
 
     def _experiments(self) -> list[str]:
         return [found.experiment_id for found in self.client.search_experiments()]

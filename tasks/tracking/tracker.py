@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import mlflow
-from filelock import FileLock
 from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, RunTag
 from mlflow.entities.logged_model_input import LoggedModelInput
 from mlflow.exceptions import MlflowException
@@ -64,9 +63,7 @@ class Tracker(TrainedModels):
             ServiceError: the store cannot be reached or read.
         """
         mlruns_dir.mkdir(parents=True, exist_ok=True)
-        super().__init__(uri)
-        self.home = mlruns_dir
-        self.lock = FileLock(mlruns_dir / "promotion.lock")
+        super().__init__(uri, mlruns_dir)
         location = str(mlruns_dir.resolve() / "artifacts") if uri.startswith("sqlite") else None
         self.experiment_id = self._find_experiment(experiment, location)
 
@@ -171,8 +168,11 @@ class Tracker(TrainedModels):
 
     def link_dataset(self, run_id: str, dataset: Dataset, context: str) -> None:
         """Link a run to a data set as what it was used for, such as "evaluation"; MLflow keeps one of each name and digest."""
-        with self.lock:  # MLflow looks for it before it adds it: of two that do so at a time one fails
-            self.client.log_inputs(run_id, datasets=[DatasetInput(dataset, [InputTag("mlflow.data.context", context)])])
+        inputs = [DatasetInput(dataset, [InputTag("mlflow.data.context", context)])]
+        try:
+            self.client.log_inputs(run_id, datasets=inputs)
+        except MlflowException:  # it looks for the data set before it adds it, and another process was faster: now it is there
+            self.client.log_inputs(run_id, datasets=inputs)
 
     @as_service
     def record_prompt(self, run_id: str, name: str, messages: Sequence[Mapping[str, str]]) -> str:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from filelock import FileLock
 from mlflow.entities.logged_model import LoggedModel
 from mlflow.entities.logged_model_output import LoggedModelOutput
 from mlflow.entities.logged_model_status import LoggedModelStatus
@@ -28,7 +27,6 @@ class TrainedModels(RunRegistry):
     """Models of one experiment, and the registered ones of its store."""
 
     experiment_id: str
-    lock: FileLock
 
     @as_service
     def record_checkpoint(self, run_id: str, step: int) -> str:

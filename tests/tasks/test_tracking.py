@@ -23,7 +23,7 @@ from slmsearch.config import PathsConfig, RunConfig, TrackingConfig
 from slmsearch.errors import ServiceError
 from tasks import owners, tracking
 from tasks.owners import RUN_VARIABLE, require_reachable
-from tasks.tracking import ADAPTER_HASH, FLOW_RUN_NAME, OWNER, Tracker
+from tasks.tracking import ADAPTER_HASH, FLOW_RUN_NAME, OWNER, RunRegistry, Tracker
 from tests.root import ROOT
 
 MODEL = "searcher"
@@ -139,6 +139,20 @@ def test_a_run_whose_process_is_gone_is_ended_or_gone_on_with(tracker: Tracker) 
     assert tracker.end_orphans() == 1
     assert status(tracker, other) == "KILLED"
     assert status(tracker, lost) == "RUNNING"
+
+
+def test_a_run_that_another_process_took_over_meanwhile_is_not_ended(tracker: Tracker, store: Path) -> None:
+    """It was ended as lost by whoever had listed it before."""
+    lost = tracker.start_run("train", "key")
+    tracker.set_tags(lost, {OWNER: f"{socket.gethostname()} {os.getpid()} 12345"})
+    first, second = ([run] for run in tracker.running() * 2 if run.id == lost)
+    assert tracker.start_run("train", "key") == lost
+    assert not tracker.end_dead_run(*first, "KILLED", "its process was gone")
+    assert status(tracker, lost) == "RUNNING"
+    tracker.set_tags(lost, {OWNER: second[0].tags[OWNER]})
+    registries = [tracker, RunRegistry(tracker.uri, store)]
+    with ThreadPoolExecutor(2) as pool:
+        assert sorted(pool.map(lambda each: each.end_dead_run(*second, "KILLED", "its process was gone"), registries)) == [False, True]
 
 
 def test_owners_of_other_machines_count_as_living() -> None:

@@ -126,10 +126,10 @@ class SearcherTeaching(Teaching["SearcherEnvironment"]):
 
     def _demonstrate_split(self, wrong: Mapping[str, Episode] | None, current: bool = True) -> tuple[list[Demonstration], Counter[str]]:
         """Demonstrate the training questions, see `examples`; `current` as in `open_indexed_corpus`."""
-        indexed, train = open_indexed_corpus(self.config, self.digest, current=current), self.config.train
+        indexed, train = open_indexed_corpus(self.config, self.digest, self.index_key, current=current), self.config.train
         questions = select_questions(indexed.questions[train.split], train.limit)
-        questions = mix_twins(questions, train.twins_frac, indexed.toolbox)
-        questions = [question for question in self.take_part(questions) if wrong is None or question.question in wrong]
+        questions = mix_twins(questions, train.twins_frac, indexed.toolbox, slice(*self.part))
+        questions = [question for question in questions if wrong is None or question.question in wrong]
         begins = {
             text: next((call.argument for call in episode.calls if call.name == SEARCH), text) for text, episode in (wrong or {}).items()
         }

@@ -55,19 +55,19 @@ def make_twins(questions: Sequence[Question], twin: str, toolbox: Toolbox) -> li
     return [_as_twin(question, twin, UNKNOWN_ANSWER, View(hidden)) for question, hidden in zip(known, stating, strict=True)]
 
 
-def mix_twins(questions: Sequence[Question], frac: float, toolbox: Toolbox) -> list[Question]:
-    """Replace about `frac` of the questions by twins whose right answer is "I don't know", half of each kind.
+def mix_twins(questions: Sequence[Question], frac: float, toolbox: Toolbox, part: slice = slice(None)) -> list[Question]:
+    """Replace about `frac` of the questions by twins whose right answer is "I don't know", half of each kind; return those of a part.
 
     They are the same in every run; a question without a twin, and a correction, stays unchanged.
     """
     chance = random.Random("twins")
     chosen: dict[str, list[Question]] = {"withdrawn": [], "renamed": []}
-    for question in questions:
-        draw = chance.random()
+    drawn = [(question, chance.random()) for question in questions][part]
+    for question, draw in drawn:
         if draw < frac and question.kind != CORRECTION:
             chosen["withdrawn" if draw < frac / 2 else "renamed"].append(question)
     twins = {base_id(made.id): made for twin, some in chosen.items() for made in make_twins(some, twin, toolbox)}
-    return [twins.get(question.id, question) for question in questions]
+    return [twins.get(question.id, question) for question, _ in drawn]
 
 
 def base_id(twin_id: str) -> str:

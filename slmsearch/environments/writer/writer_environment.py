@@ -59,7 +59,7 @@ class WriterTeaching(Teaching["WriterEnvironment"]):
         digest = self.digest or build_corpus(config.corpus, config.paths.corpora)
         library = Library(read_pages(config.paths.corpora / digest))
         chosen = select_questions(load_questions(config.paths.corpora, digest)[config.train.split], config.train.limit)
-        for question in self.take_part(chosen):
+        for question in chosen[slice(*self.part)]:
             places = find_places(question, library)
             if reason := _why_not(question, len(places)):
                 left_out[reason] += 1

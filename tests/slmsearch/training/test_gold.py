@@ -20,7 +20,7 @@ from slmsearch.environments.searcher.searcher_environment import SearcherEnviron
 from slmsearch.episodes.episode import Episode
 from slmsearch.episodes.scripted import ScriptedSampler
 from slmsearch.errors import ConfigError, TrainingError
-from slmsearch.training import held_out, teach
+from slmsearch.training import gold_parts, held_out, teach
 from slmsearch.training.budget import Speed
 from slmsearch.training.encoding import Encoded
 from slmsearch.training.gold_parts import collect_gold, gold_key, gold_shards, has_gold, store_gold
@@ -68,30 +68,30 @@ def test_a_run_keeps_to_its_corpus_when_the_source_changes(corpus, model_dir, tm
         assert {one.question for one in teaching.examples("gold")[0]} == {f"When was Mira {i} born?" for i in range(4)}
 
 
-def test_parts_made_elsewhere_are_the_whole_and_are_made_once(corpus, model_dir, tmp_path, monkeypatch):
+def test_parts_made_elsewhere_are_the_whole(corpus, model_dir, tmp_path, monkeypatch):
+    monkeypatch.setattr(gold_parts, "LEAST_QUESTIONS", 1)
     config = make_config(corpus, model_dir, tmp_path).changed({"sft.start": "gold", "train.twins_frac": 0.4})
     digest, divided = build_corpus(corpus, config.paths.corpora), config.changed({"evaluate.shards": 3})
     for changed in ({}, {"searcher.shows": "text"}):
         one, several = config.changed(changed), divided.changed(changed)
-        first, second, third = gold_shards(several)
-        key = gold_key(several, digest)
-        assert key is not None
-        store_gold(several, digest, key, second)
-        assert [has_gold(several, key, shard) for shard in (first, second, third)] == [False, True, False]
+        key, shards = gold_key(several, digest), gold_shards(several, digest)
+        assert key is not None and [(shard.start, shard.stop) for shard in shards] == [(0, 1), (1, 2), (2, 4)]
         whole = collect_gold(one, digest)
         assert collect_gold(several, digest) == whole and len(whole[0]) >= 4
+        for shard in reversed(shards):
+            assert not has_gold(several, key, shard)
+            store_gold(several, digest, "titles", key, shard)
+            assert has_gold(several, key, shard)
         with monkeypatch.context() as patch:
-            patch.setattr("slmsearch.training.gold_parts.store_gold", None)
-            assert collect_gold(several.changed({"sft.seed": 7, "policy.model": "another"}), digest) == whole, (
-                "as the control asks for them"
-            )
+            patch.setattr(SearcherEnvironment.teaching, "examples", None)
+            assert collect_gold(several.changed({"sft.seed": 7, "policy.model": "another"}), digest) == whole
         (several.paths.evals / ".shards" / key / "gold-3-of-3.json").write_text("[")
-        assert collect_gold(several, digest) == whole, "a damaged part is made again"
+        assert collect_gold(several, digest) == whole, "a damaged part is not believed"
     assert gold_key(divided, digest) != gold_key(divided.changed({"train.twins_frac": 0.0}), digest)
-    stored = list((divided.paths.evals / ".shards").rglob("gold-*"))
     for without in ({"sft.start": "none"}, {"environment": "writer"}):
-        assert len(collect_gold(divided.changed(without), digest)[0]) >= 4, "which have no start of their own, as `slmsearch sft`"
-    assert len(stored) == len(list((divided.paths.evals / ".shards").rglob("gold-*"))) == 6
+        assert gold_key(divided.changed(without), digest) is None, "which have no start of their own, as `slmsearch sft`"
+        assert len(collect_gold(divided.changed(without), digest)[0]) >= 4
+    assert [(shard.start, shard.stop) for shard in gold_shards(divided.changed({"train.limit": 2}), digest)] == [(0, 1), (1, 2)]
 
 
 def test_the_command_teaches_from_gold(corpus, model_dir, tmp_path):
