@@ -18,8 +18,10 @@ import math
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import takewhile
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -40,11 +42,12 @@ QUERY_ROWS_GPU = 64
 """Rows per batch of queries on a GPU, where launches take the time, not products: a batch is filled up, and padded to a power of two, so
 that 256 queries of 6 to 40 tokens take some six batches. Kernels change the order of summation with the shape and the number of threads: so
 the shape follows from a query's own length, or gives the same bits as that one (`PassageEncoder._cost`)."""
-FEW_TOKENS, MANY = 32, 4
-"""Maximum number of tokens of a small batch of queries on a CPU, and the number of small ones from which a large one, of `LEAST_TOKENS`, is
-tried. With all-MiniLM-L6-v2 in bfloat16 a query of 16 tokens takes an eighth of the time in a large batch, in float32 a quarter."""
-PROBES = 8
-"""Number of texts encoded by themselves, too, to see whether a batch gives the same bits."""
+QUERY_TOKENS = (32, 320, 512)
+"""Tokens of batches of queries on a CPU, at most: kernels change between them. With all-MiniLM-L6-v2 in bfloat16 on a processor with AMX, a
+query of up to 32 tokens has the same bits in a batch of 32 or 512 and takes an eighth of the time there; one of 40 or more in a batch of
+320, in a third."""
+OFTEN, PROBES = 32, 8
+"""Number of queries of one length after which batches of it are tried, and of texts that tell whether they give the same bits."""
 QUERY_TOKENS_GPU = 16
 """Minimum number of tokens of a query in a batch on a GPU."""
 GPU_FACTOR = 32
@@ -75,6 +78,7 @@ class PassageEncoder:
         self._on_cpu = model.device.type == "cpu" if on_cpu is None else on_cpu
         self._workers = min(WORKERS, os.cpu_count() or 1) if self._on_cpu else 1
         self._costs: dict[tuple[int, int], float] = {}
+        self._asked: Counter[int] = Counter()
         self._tokens_together = TOKENS_TOGETHER * (1 if self._on_cpu else GPU_FACTOR)
         # The library handles models with prompts, chat templates, images or special tokenisers.
         self._plain = not any(model.prompts.values()) and getattr(model.tokenizer, "is_fast", False)
@@ -99,7 +103,8 @@ class PassageEncoder:
     def encode_queries(self, texts: Sequence[str]) -> Vectors:
         """Encode short texts, grouped by length; a text's bits do not depend on the others."""
         token_ids = self._tokenize(texts)
-        lengths = [len(ids) for ids in token_ids]
+        lengths = [max(1, len(ids)) for ids in token_ids]
+        self._asked.update(lengths)
         parts = group_queries_on_cpu(lengths, self._cost) if self._on_cpu else group_queries(lengths, self._model.max_seq_length)
         vectors = np.empty((len(texts), self._model.get_embedding_dimension()), dtype=np.float32)
         for rows, found in self._encoded(token_ids, parts, threads=1):
@@ -109,8 +114,11 @@ class PassageEncoder:
     def _cost(self, height: int, length: int) -> float:
         """Measure the time of a batch of queries in that of one by itself; infinite if they have other bits in it than by themselves.
 
-        Random texts tell for all, since the shapes decide which kernels run. That takes some ten passes, once for each shape.
+        Random texts tell for all, since the shapes decide which kernels run. That takes some ten passes, once for each shape of a length
+        that was asked `OFTEN`; before, it is infinite, too.
         """
+        if (height, length) not in self._costs and self._asked[length] < OFTEN:
+            return math.inf
         if (height, length) not in self._costs:
             token_ids = np.random.default_rng(length).integers(self._model.tokenizer.vocab_size, size=(height, length), dtype=np.int32)
 
@@ -119,10 +127,12 @@ class PassageEncoder:
                 _, vectors = next(self._encoded(list(token_ids), [(rows, height, length)], threads=1))
                 return vectors, time.perf_counter() - began
 
-            alone = [encode([row], 1) for row in range(min(height, PROBES))]
-            _, (together, seconds) = [encode([*range(height)], height) for _ in range(2)]  # the first makes the kernels
-            same = np.array_equal(np.concatenate([vectors for vectors, _ in alone]), together[: len(alone)])
-            self._costs[height, length] = seconds / min(took for _, took in alone) if same else math.inf
+            together, _ = encode([*range(height)], height)
+            alone = (encode([row], 1) for row in range(min(height, PROBES)))
+            alike = takewhile(lambda found: np.array_equal(found[1][0][0], together[found[0]]), enumerate(alone))
+            took = [seconds for _, (_, seconds) in alike]
+            whole = len(took) == min(height, PROBES)
+            self._costs[height, length] = encode([*range(height)], height)[1] / min(took) if whole else math.inf
         return self._costs[height, length]
 
     def _batches(self, texts: Sequence[str]) -> Iterator[tuple[list[int], Vectors]]:
@@ -229,21 +239,20 @@ def group_queries_on_cpu(lengths: Sequence[int], cost: Callable[[int, int], floa
         cost: rows and length of a batch -> its time in that of one query by itself; infinite: it may not be used.
     """
     batches: list[RowBatch] = []
-    for length, same in _rows_by([max(1, tokens) for tokens in lengths]):
-        few, many, full = FEW_TOKENS // length, -(-LEAST_TOKENS // length), 0
-        small = cost(few, length) if few > 1 < len(same) else math.inf
-        each, few = (small / few, few) if small < min(few, len(same)) else (1.0, 1)
-        if len(same) > MANY * few and many > 1 and (large := cost(many, length)) < each * min(many, len(same)):
-            full = _fill(len(same), many, large / each)
-        filled = full + _fill(len(same) - full, few, small)
-        batches += [*_cut(same[:full], many, length), *_cut(same[full:filled], few, length), *_cut(same[filled:], 1, length)]
+    for length, same in _rows_by(lengths):
+        rest = same
+        for height in sorted({tokens // length for tokens in QUERY_TOKENS if tokens >= 2 * length}, reverse=True):
+            taken = _fill(len(rest), height, cost(height, length)) if len(rest) > 1 else 0
+            batches += _cut(rest[:taken], height, length)
+            rest = rest[taken:]
+        batches += _cut(rest, 1, length)
     return batches
 
 
 def _fill(count: int, height: int, cost: float) -> int:
-    """Return how many of some queries are put into batches: the last one is filled up if the rest takes longer than its cost otherwise."""
+    """Return how many of some queries go into batches of a height; the last batch is filled up if the others alone would take longer."""
     left = count % height
-    return count - (left if left < cost else 0)
+    return 0 if cost >= height else count - (left if left < cost else 0)
 
 
 def _rows_by(lengths: Sequence[int]) -> Iterable[tuple[int, list[int]]]:
