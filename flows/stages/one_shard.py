@@ -1,13 +1,14 @@
 """Play one shard of an evaluation, or of gold demonstrations, where this process runs; imports neither MLflow nor the other stages."""
 
 import socket
+from pathlib import Path
 
 from flows.runtime.device import device
 from slmsearch.config import PolicyConfig, RunConfig
 from slmsearch.config.section import ConfigSection
 from slmsearch.evaluate.policies import PolicySpec
 from slmsearch.evaluate.shards import EvaluationTarget, Shard, has_shard, play_evaluation
-from slmsearch.training.gold_parts import has_gold
+from slmsearch.training.gold_parts import GoldParts, has_gold
 from tasks.child import in_child
 from tasks.progress import Progress
 
@@ -28,20 +29,18 @@ class ShardRequest(ConfigSection):
     """Questions of this shard."""
 
 
-def is_played(request: ShardRequest, config: RunConfig) -> bool:
+def is_played(request: ShardRequest, evals_dir: Path) -> bool:
     """Return whether a shard is stored."""
-    if request.policy is None:
-        return has_gold(config, request.key, request.shard)
-    return has_shard(config.paths.evals, request.key, request.shard)
+    return (has_shard if request.policy else has_gold)(evals_dir, request.key, request.shard)
 
 
 def play_shard(request: ShardRequest, config: RunConfig) -> dict[str, object]:
     """Hold the device and play a shard, or find it stored; also for a shard that no worker takes."""
     shard, spec = request.shard, PolicySpec(request.name, request.policy)
     with device(config.train):
-        found = is_played(request, config)
+        found = is_played(request, config.paths.evals)
         if not found and request.policy is None:
-            in_child("slmsearch.training.gold_parts:store_gold", config, request.digest, request.index_key, request.key, shard)
+            in_child(GoldParts(config, request.digest).store, request.index_key, request.key, shard)
         elif not found:
             with Progress(f"evaluate {spec.name}, shard {shard.name}", "questions") as progress:
                 target = EvaluationTarget(request.key, shard)

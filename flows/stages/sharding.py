@@ -28,7 +28,7 @@ from slmsearch.evaluate.run import eval_sources
 from slmsearch.evaluate.shards import Shard, merge_shards, remove_shards, split_shards
 from slmsearch.evaluate.store import write_evaluation
 from slmsearch.foreign import cause_of
-from slmsearch.training.gold_parts import gold_shards
+from slmsearch.training.gold_parts import GoldParts
 from tasks.corpus_data import Data
 from tasks.evaluate import questions_of
 from tasks.reconcile import UNBEGUN_S, why_dead
@@ -83,7 +83,7 @@ def demonstrate_in_shards(run: Pipeline, key: str, data: Data) -> None:
     Raises:
         ConfigError, SlmSearchError: as for `play_in_shards`.
     """
-    shards = gold_shards(run.config, data.digest)
+    shards = GoldParts(run.config, data.digest).shards()
     first = ShardRequest(key=key, digest=data.digest, index_key=data.index_key, name="gold demonstrations", policy=None, shard=shards[0])
     _distribute(run, first, shards)
 
@@ -159,7 +159,7 @@ class _Play:
         return self.first.model_copy(update={"shard": shard})
 
     def _is_played(self, shard: Shard) -> bool:
-        return is_played(self._request(shard), self.config)
+        return is_played(self._request(shard), self.config.paths.evals)
 
     def _submit(self, item: Waiting) -> None:
         from prefect.deployments import run_deployment

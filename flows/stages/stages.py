@@ -22,7 +22,7 @@ from slmsearch.evaluate.store import has_evaluation
 from slmsearch.evaluate.trust import SAMPLED
 from slmsearch.models.hashes import model_hash, read_start
 from slmsearch.retrieval.versions import current_key, is_complete, set_current
-from slmsearch.training.gold_parts import gold_key
+from slmsearch.training.gold_parts import GoldParts
 from slmsearch.training.job import control_key, make_job, start_key
 from tasks.caching import fresh, retried, touches_network
 from tasks.corpus_data import Data, build_index_task, load_corpus_task, validate_task
@@ -181,7 +181,7 @@ def start_from_examples(run: Pipeline, data: Data) -> Pipeline:
     with run.stage("train-sft", key) as run_id, ExitStack() as held:
         is_new = read_start(str(config.paths.training / f"sft-{key}")) is None
         # The model's own episodes decide which gold is shown beside them.
-        gold = gold_key(config, data.digest) if config.evaluate.shards > 1 and "gold" in sources and "own" not in sources else None
+        gold = GoldParts(config, data.digest).key() if config.evaluate.shards > 1 and "gold" in sources and "own" not in sources else None
         if gold and is_new:
             demonstrate_in_shards(run, gold, data)
         held.enter_context(device(config.train))

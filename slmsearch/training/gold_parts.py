@@ -6,6 +6,7 @@ A part is a shard of the training questions. When the start is trained, its part
 """
 
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import TypeAdapter
@@ -28,48 +29,59 @@ LEAST_QUESTIONS = 32
 _STORED = TypeAdapter(Gold)
 
 
-def gold_key(config: RunConfig, digest: str) -> str | None:
-    """Name the gold demonstrations of a start by what decides them; None: the run has no start."""
-    environment = environment_of(config)
-    parts = environment.teaching(config).start_parts(digest)
-    return None if parts is None else content_key(versions=[START_VERSION, EVALUATION_VERSION], of=environment.name, parts=parts)
+@dataclass(frozen=True, slots=True)
+class GoldParts:
+    """The gold demonstrations of a run's start, in parts of its training questions."""
 
+    config: RunConfig
+    digest: str
+    """Corpus, which is stored."""
 
-def gold_shards(config: RunConfig, digest: str) -> list[Shard]:
-    """Return the parts of the training questions of a stored corpus: `evaluate.shards`, or fewer for few questions."""
-    questions = load_questions(config.paths.corpora, digest).get(config.train.split, [])
-    return split_shards(len(select_questions(questions, config.train.limit)), LEAST_QUESTIONS, config.evaluate.shards)
+    def key(self) -> str | None:
+        """Name the demonstrations by what decides them; None: the run has no start."""
+        environment = environment_of(self.config)
+        parts = environment.teaching(self.config).start_parts(self.digest)
+        return None if parts is None else content_key(versions=[START_VERSION, EVALUATION_VERSION], of=environment.name, parts=parts)
 
+    def shards(self) -> list[Shard]:
+        """Return the parts: `evaluate.shards`, or fewer for few questions."""
+        train = self.config.train
+        questions = load_questions(self.config.paths.corpora, self.digest).get(train.split, [])
+        return split_shards(len(select_questions(questions, train.limit)), LEAST_QUESTIONS, self.config.evaluate.shards)
 
-def has_gold(config: RunConfig, key: str, shard: Shard) -> bool:
-    """Return whether a part is stored."""
-    return _place(config, key, shard).is_file()
+    def store(self, index_key: str, key: str, shard: Shard) -> None:
+        """Demonstrate a part on a stored index version, and store it.
 
+        Raises:
+            CorpusError, IndexUnusableError: the corpus or the index is missing or damaged.
+        """
+        teaching = environment_of(self.config).teaching(self.config, self.digest, index_key, (shard.start, shard.stop))
+        path = _place(self.config.paths.evals, key, shard)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_text(path, _STORED.dump_json(teaching.examples("gold")).decode())
 
-def store_gold(config: RunConfig, digest: str, index_key: str, key: str, shard: Shard) -> None:
-    """Demonstrate a part on a stored corpus and index version, and store it.
-
-    Raises:
-        CorpusError, IndexUnusableError: the corpus or the index is missing or damaged.
-    """
-    found = environment_of(config).teaching(config, digest, index_key, (shard.start, shard.stop)).examples("gold")
-    path = _place(config, key, shard)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    replace_text(path, _STORED.dump_json(found).decode())
+    def load(self) -> Gold | None:
+        """Return the whole; None if a part is missing or damaged."""
+        if (key := self.key()) is None:
+            return None
+        try:
+            stored = [_place(self.config.paths.evals, key, shard).read_bytes() for shard in self.shards()]
+            parts = [_STORED.validate_json(text) for text in stored]
+        except (OSError, ValueError):
+            return None
+        return [one for shown, _ in parts for one in shown], sum((left_out for _, left_out in parts), Counter())
 
 
 def collect_gold(config: RunConfig, digest: str | None) -> Gold:
-    """Return the gold demonstrations of a corpus from their parts, or made here if a part is missing or damaged."""
-    if digest and config.evaluate.shards > 1 and (key := gold_key(config, digest)):
-        try:
-            stored = [_place(config, key, shard).read_bytes() for shard in gold_shards(config, digest)]
-            parts = [_STORED.validate_json(text) for text in stored]
-        except (OSError, ValueError):
-            parts = []
-        if parts:
-            return [one for shown, _ in parts for one in shown], sum((left_out for _, left_out in parts), Counter())
-    return environment_of(config).teaching(config, digest).examples("gold")
+    """Return the gold demonstrations of a corpus, from the parts that workers made or made here."""
+    found = GoldParts(config, digest).load() if digest and config.evaluate.shards > 1 else None
+    return environment_of(config).teaching(config, digest).examples("gold") if found is None else found
 
 
-def _place(config: RunConfig, key: str, shard: Shard) -> Path:
-    return shards_dir(config.paths.evals, key) / f"gold-{shard.name}.json"
+def has_gold(evals_dir: Path, key: str, shard: Shard) -> bool:
+    """Return whether a part is stored."""
+    return _place(evals_dir, key, shard).is_file()
+
+
+def _place(evals_dir: Path, key: str, shard: Shard) -> Path:
+    return shards_dir(evals_dir, key) / f"gold-{shard.name}.json"

@@ -56,7 +56,7 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Callable[[Story], tuple[Server, _Pl
         server = Server(story)
         monkeypatch.setattr("prefect.deployments.run_deployment", server.submit)
         monkeypatch.setattr(sharding, "get_run_logger", lambda: SimpleNamespace(info=lambda *_: None, warning=lambda *_: None))
-        monkeypatch.setattr(sharding, "is_played", lambda request, config: request.shard.name in server.played)
+        monkeypatch.setattr(sharding, "is_played", lambda request, evals: request.shard.name in server.played)
         monkeypatch.setattr(sharding, "play_shard", lambda request, config: server.played.add(request.shard.name))
         monkeypatch.setattr(sharding, "POLL_SECONDS", 0.0)
         return server, _Play(server, uuid4(), SimpleNamespace(config=RunConfig()), FIRST)  # type: ignore[arg-type]

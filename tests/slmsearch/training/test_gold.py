@@ -23,7 +23,7 @@ from slmsearch.errors import ConfigError, TrainingError
 from slmsearch.training import gold_parts, held_out, teach
 from slmsearch.training.budget import Speed
 from slmsearch.training.encoding import Encoded
-from slmsearch.training.gold_parts import collect_gold, gold_key, gold_shards, has_gold, store_gold
+from slmsearch.training.gold_parts import GoldParts, collect_gold, has_gold
 from slmsearch.training.job import start_key
 from slmsearch.training.teach import train_start
 from slmsearch.training.update_times import UpdateTimes
@@ -74,24 +74,25 @@ def test_parts_made_elsewhere_are_the_whole(corpus, model_dir, tmp_path, monkeyp
     digest, divided = build_corpus(corpus, config.paths.corpora), config.changed({"evaluate.shards": 3})
     for changed in ({}, {"searcher.shows": "text"}):
         one, several = config.changed(changed), divided.changed(changed)
-        key, shards = gold_key(several, digest), gold_shards(several, digest)
+        made = GoldParts(several, digest)
+        key, shards = made.key(), made.shards()
         assert key is not None and [(shard.start, shard.stop) for shard in shards] == [(0, 1), (1, 2), (2, 4)]
         whole = collect_gold(one, digest)
         assert collect_gold(several, digest) == whole and len(whole[0]) >= 4
         for shard in reversed(shards):
-            assert not has_gold(several, key, shard)
-            store_gold(several, digest, "titles", key, shard)
-            assert has_gold(several, key, shard)
+            assert not has_gold(several.paths.evals, key, shard)
+            made.store("titles", key, shard)
+            assert has_gold(several.paths.evals, key, shard)
         with monkeypatch.context() as patch:
             patch.setattr(SearcherEnvironment.teaching, "examples", None)
             assert collect_gold(several.changed({"sft.seed": 7, "policy.model": "another"}), digest) == whole
         (several.paths.evals / ".shards" / key / "gold-3-of-3.json").write_text("[")
         assert collect_gold(several, digest) == whole, "a damaged part is not believed"
-    assert gold_key(divided, digest) != gold_key(divided.changed({"train.twins_frac": 0.0}), digest)
+    assert GoldParts(divided, digest).key() != GoldParts(divided.changed({"train.twins_frac": 0.0}), digest).key()
     for without in ({"sft.start": "none"}, {"environment": "writer"}):
-        assert gold_key(divided.changed(without), digest) is None, "which have no start of their own, as `slmsearch sft`"
+        assert GoldParts(divided.changed(without), digest).key() is None, "which have no start of their own, as `slmsearch sft`"
         assert len(collect_gold(divided.changed(without), digest)[0]) >= 4
-    assert [(shard.start, shard.stop) for shard in gold_shards(divided.changed({"train.limit": 2}), digest)] == [(0, 1), (1, 2)]
+    assert [(shard.start, shard.stop) for shard in GoldParts(divided.changed({"train.limit": 2}), digest).shards()] == [(0, 1), (1, 2)]
 
 
 def test_the_command_teaches_from_gold(corpus, model_dir, tmp_path):
