@@ -8,7 +8,7 @@ from slmsearch.config import PolicyConfig, RunConfig
 from slmsearch.config.section import ConfigSection
 from slmsearch.evaluate.policies import PolicySpec
 from slmsearch.evaluate.shards import EvaluationTarget, Shard, has_shard, play_evaluation
-from slmsearch.training.gold_parts import GoldParts, has_gold
+from slmsearch.training.gold_parts import GoldParts, has_gold, store_gold
 from tasks.child import in_child
 from tasks.progress import Progress
 
@@ -40,7 +40,7 @@ def play_shard(request: ShardRequest, config: RunConfig) -> dict[str, object]:
     with device(config.train):
         found = is_played(request, config.paths.evals)
         if not found and request.policy is None:
-            in_child(GoldParts(config, request.digest).store, request.index_key, request.key, shard)
+            in_child(store_gold, GoldParts(config, request.digest), request.index_key, request.key, shard)
         elif not found:
             with Progress(f"evaluate {spec.name}, shard {shard.name}", "questions") as progress:
                 target = EvaluationTarget(request.key, shard)

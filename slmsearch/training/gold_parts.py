@@ -49,17 +49,6 @@ class GoldParts:
         questions = load_questions(self.config.paths.corpora, self.digest).get(train.split, [])
         return split_shards(len(select_questions(questions, train.limit)), LEAST_QUESTIONS, self.config.evaluate.shards)
 
-    def store(self, index_key: str, key: str, shard: Shard) -> None:
-        """Demonstrate a part on a stored index version, and store it.
-
-        Raises:
-            CorpusError, IndexUnusableError: the corpus or the index is missing or damaged.
-        """
-        teaching = environment_of(self.config).teaching(self.config, self.digest, index_key, (shard.start, shard.stop))
-        path = _place(self.config.paths.evals, key, shard)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        replace_text(path, _STORED.dump_json(teaching.examples("gold")).decode())
-
     def load(self) -> Gold | None:
         """Return the whole; None if a part is missing or damaged."""
         if (key := self.key()) is None:
@@ -76,6 +65,18 @@ def collect_gold(config: RunConfig, digest: str | None) -> Gold:
     """Return the gold demonstrations of a corpus, from the parts that workers made or made here."""
     found = GoldParts(config, digest).load() if digest and config.evaluate.shards > 1 else None
     return environment_of(config).teaching(config, digest).examples("gold") if found is None else found
+
+
+def store_gold(made: GoldParts, index_key: str, key: str, shard: Shard) -> None:
+    """Demonstrate a part on a stored index version, and store it.
+
+    Raises:
+        CorpusError, IndexUnusableError: the corpus or the index is missing or damaged.
+    """
+    teaching = environment_of(made.config).teaching(made.config, made.digest, index_key, (shard.start, shard.stop))
+    path = _place(made.config.paths.evals, key, shard)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    replace_text(path, _STORED.dump_json(teaching.examples("gold")).decode())
 
 
 def has_gold(evals_dir: Path, key: str, shard: Shard) -> bool:

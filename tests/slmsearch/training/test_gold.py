@@ -23,7 +23,7 @@ from slmsearch.errors import ConfigError, TrainingError
 from slmsearch.training import gold_parts, held_out, teach
 from slmsearch.training.budget import Speed
 from slmsearch.training.encoding import Encoded
-from slmsearch.training.gold_parts import GoldParts, collect_gold, has_gold
+from slmsearch.training.gold_parts import GoldParts, collect_gold, has_gold, store_gold
 from slmsearch.training.job import start_key
 from slmsearch.training.teach import train_start
 from slmsearch.training.update_times import UpdateTimes
@@ -81,7 +81,7 @@ def test_parts_made_elsewhere_are_the_whole(corpus, model_dir, tmp_path, monkeyp
         assert collect_gold(several, digest) == whole and len(whole[0]) >= 4
         for shard in reversed(shards):
             assert not has_gold(several.paths.evals, key, shard)
-            made.store("titles", key, shard)
+            store_gold(made, "titles", key, shard)
             assert has_gold(several.paths.evals, key, shard)
         with monkeypatch.context() as patch:
             patch.setattr(SearcherEnvironment.teaching, "examples", None)
