@@ -25,7 +25,7 @@ from slmsearch.training.job import START_VERSION
 Gold = tuple[list[Demonstration], Counter[str]]
 """Demonstrations, and the number of questions left out by reason."""
 LEAST_QUESTIONS = 32
-"""Unit of a part: to open corpus and index takes as long as to demonstrate some hundreds."""
+"""Unit of a part: a process would take far longer to begin than for fewer questions."""
 _STORED = TypeAdapter(Gold)
 
 

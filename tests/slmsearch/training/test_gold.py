@@ -89,6 +89,7 @@ def test_parts_made_elsewhere_are_the_whole(corpus, model_dir, tmp_path, monkeyp
         (several.paths.evals / ".shards" / key / "gold-3-of-3.json").write_text("[")
         assert collect_gold(several, digest) == whole, "a damaged part is not believed"
     assert GoldParts(divided, digest).key() != GoldParts(divided.changed({"train.twins_frac": 0.0}), digest).key()
+    assert getattr(gold_parts, store_gold.__qualname__) is store_gold, "a child process finds it by this name"
     for without in ({"sft.start": "none"}, {"environment": "writer"}):
         assert GoldParts(divided.changed(without), digest).key() is None, "which have no start of their own, as `slmsearch sft`"
         assert len(collect_gold(divided.changed(without), digest)[0]) >= 4
