@@ -287,7 +287,8 @@ def _describe(error: SlmSearchError | OSError) -> str:
         return str(error)
     misnamed = isinstance(error, FileExistsError | FileNotFoundError | IsADirectoryError | NotADirectoryError)
     remedy = "check the path" if misnamed else "check disk space and permissions"
-    return f"{error.strerror or cause_of(error)}: {error.filename or 'no file named'}; {remedy}"
+    named = f": {error.filename}" if error.filename else ""  # of a full disk no file is known
+    return f"{error.strerror or cause_of(error)}{named}; {remedy}"
 
 
 def _raise_exit(number: int, _frame: FrameType | None) -> NoReturn:

@@ -41,6 +41,11 @@ def settle(environment: MutableMapping[str, str] = os.environ) -> None:
         libc.mallopt(_M_TOP_PAD, 2 * _LARGEST_MMAP_THRESHOLD)
 
 
+def count_cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def multiplies_bfloat16() -> bool:
     """Return whether the processor multiplies bfloat16 in hardware, without loading torch; False if the system does not report it."""
     try:

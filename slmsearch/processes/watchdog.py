@@ -26,6 +26,8 @@ from pathlib import Path
 
 import psutil
 
+from slmsearch.processes.processor import count_cores
+
 ENV_STARTER = "_SLMSEARCH_STARTER"
 """Environment variable of a tied process with its starter's process id. Settings, checked by name, have another prefix."""
 MARK = "SLMSEARCH_SERVER"
@@ -83,8 +85,7 @@ def make_environment(present: dict[str, str], variables: dict[str, str], num_pro
     if import_from:
         environment["PYTHONPATH"] = os.pathsep.join([import_from, *filter(None, [present.get("PYTHONPATH")])])
     if num_processes is not None:  # without a number of threads, `accelerate launch` sets one
-        num_cpus = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
-        environment.setdefault("OMP_NUM_THREADS", str(max(1, num_cpus // num_processes)))
+        environment.setdefault("OMP_NUM_THREADS", str(max(1, count_cores() // num_processes)))
     if num_processes == 1:
         # With several devices in sight and one process, transformers would wrap the model in DataParallel, which TRL refuses.
         environment["CUDA_VISIBLE_DEVICES"] = present.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0]

@@ -7,9 +7,9 @@ import json
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,7 @@ class Started:
     log: Path
     questions: list[Question]
     start_s: float
+    start: Callable[..., "subprocess.Popen[str]"]
 
     @property
     def client(self) -> openai.OpenAI:
@@ -112,7 +113,7 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Started]:
         assert process.stdout is not None
         told = json.loads(process.stdout.readline() or "{}")
         assert told == {"base_url": f"http://127.0.0.1:{port}/v1", "model": "searcher", "version": f"{NAME}/1"}, log.read_text()
-        yield Started(process, world.config, told["base_url"], log, world.questions, time.monotonic() - begun)
+        yield Started(process, world.config, told["base_url"], log, world.questions, time.monotonic() - begun, world.start)
         process.kill()
         process.communicate()
 
@@ -135,6 +136,27 @@ def test_openais_client_asks_both_ways(started: Started) -> None:
     assert right >= 4
     with pytest.raises(openai.AuthenticationError):
         started.client.copy(api_key="wrong").models.list()
+
+
+def test_llama_cpp_answers_as_torch_does(started: Started, tmp_path: Path) -> None:
+    """Beside it, the same weights rounded to eight bits."""
+    pytest.importorskip("xllamacpp", reason="xllamacpp is not installed (extra `llamacpp`)")
+    command = ("serve", "searcher", "--engine", "llamacpp", "--policy", MODEL, "--json", "--port", str(free_port()))
+    with (tmp_path / "log").open("w") as log:
+        process = started.start(*map(str, command), token=TOKEN, stdout=subprocess.PIPE, stderr=log)
+    assert process.stdout is not None
+    try:
+        told = json.loads(process.stdout.readline() or "{}")
+        assert told, (tmp_path / "log").read_text()
+        other = replace(started, process=process, base_url=told["base_url"])
+        with ThreadPoolExecutor(8) as pool:
+            pairs = list(zip(pool.map(other.ask, range(8)), map(started.ask, range(8)), strict=True))
+        texts = [[reply.choices[0].message.content for reply in pair] for pair in pairs]
+        assert sum(one == two for one, two in texts) >= 7, texts
+        assert all(pair[0].model_extra["slmsearch"]["sources"] for pair in pairs)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE_SECONDS) == 0
 
 
 def test_questions_at_once_share_batches(started: Started) -> None:

@@ -73,6 +73,17 @@ def test_a_killed_supervisor_leaves_no_server(start: Any) -> None:
         ask(told)
 
 
+def test_a_model_that_llama_cpp_is_too_old_for_is_said_in_one_line(tmp_path: Path) -> None:
+    """The real server, and an architecture that comes one day."""
+    weights = export_gguf(PolicyConfig(model=MODEL), tmp_path / "tiny", "f32", Interface("", "", (), "tool")).file
+    known = weights.read_bytes()
+    assert b"general.architecture" in known[:100] and known.index(b"qwen3") < 100
+    weights.write_bytes(known.replace(b"qwen3", b"qwenX", 1))
+    command = [sys.executable, "-m", "flows", "serve", "policy", "--engine", "llamacpp", "--model", str(weights)]
+    ended = subprocess.run([*command, "--port", str(free_port()), "--paths.data_dir", str(tmp_path)], capture_output=True, text=True)
+    assert ended.returncode == 3 and "this llama.cpp is too old for the model: update it" in ended.stderr.splitlines()[-1], ended.stderr
+
+
 def test_llama_cpp_serves_an_exported_model(start: Any, tmp_path: Path) -> None:
     """Without tiny-searcher's own tokenizer, so that only text without numbers is the same to it: a question, a first turn."""
     weights = export_gguf(PolicyConfig(model=MODEL), tmp_path / "tiny", "f32", Interface("", "", (), "tool")).file

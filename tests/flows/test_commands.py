@@ -1,6 +1,7 @@
 """Commands in this process, on a small corpus, with an embedder that needs no model."""
 
 import json
+import re
 import shlex
 from collections.abc import Callable, Iterator
 from importlib.metadata import entry_points
@@ -15,6 +16,9 @@ from flows.cli.commands import bench, sandbox  # noqa: F401  commands of extensi
 from flows.cli.groups import ENTRY_POINTS, EXTENSIONS, SECTIONS
 from flows.cli.main import cli
 from flows.cli.session import ops
+from slmsearch.config import RunConfig
+from slmsearch.errors import NotWorthItError
+from slmsearch.evaluate.forecast import Expected, Forecast, Start, Training
 from slmsearch.extensions.bench.result import Result
 from tests.flows.fakes import WordEmbedder, write_corpus
 
@@ -220,6 +224,32 @@ def test_a_measurement_that_cannot_be_stored_is_printed(invoke: Invoke, tmp_path
     code, out, err = invoke("bench", "nightly", "--paths.mlruns_dir", str(tmp_path / "file"))
     assert code == 3 and "five nights" in out
     assert err.endswith(f"{tmp_path / 'file' / 'bench'}; check the path\n")
+
+
+@pytest.mark.parametrize(("worth_it", "code"), [(True, 0), (False, 1), (None, 3)])
+def test_a_forecast_says_by_its_exit_code_whether_to_train(
+    invoke: Invoke, monkeypatch: pytest.MonkeyPatch, worth_it: bool | None, code: int
+) -> None:
+    gain, beyond = Expected(0.03, 0.01, 0.05), ("size of the model",) if worth_it is None else ()
+    start = Start(0.25, (4, 2, 2))
+    told = Forecast(gain, 0.25, gain, worth_it, beyond, 60.0, 0.25, start, Training(40, 8, 8, 1e-3, 10**6)).to_dict()
+    monkeypatch.setattr("flows.ops.runner.run_flow", lambda *_: told)
+    ended, out, _ = invoke("forecast", "--json")
+    assert (ended, json.loads(out)) == (code, told)
+    assert {"gain", "headroom", "sft_continued", "worth_it", "seconds"} <= told.keys()
+    ended, out, _ = invoke("forecast")
+    assert ended == code
+    assert re.search({True: r"worth it +yes", False: r"worth it +no$", None: r"worth it .*size of the model"}[worth_it], out, re.M)
+
+
+def test_a_training_that_is_held_ends_with_exit_code_1(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
+    def hold(flow: str, config: RunConfig, *_: object) -> None:
+        assert config.forecast.if_worth_it
+        raise NotWorthItError("not trained: GRPO is expected to bring +0.1")
+
+    monkeypatch.setattr("flows.ops.runner.run_flow", hold)
+    code, out, err = invoke("run", "train-and-eval", "--if-worth-it", "--json")
+    assert code == 1 and "not trained" in json.loads(out)["error"] and "slmsearch: not trained" in err
 
 
 @pytest.mark.parametrize("section", ["corpus: {limit_pages: 5}", "policy: {adapter: mine}"])

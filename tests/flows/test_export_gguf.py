@@ -15,9 +15,12 @@ from slmsearch.config import PolicyConfig, RunConfig
 from slmsearch.corpus.store import load_questions
 from slmsearch.environments.registry import environment_of
 from slmsearch.errors import ServiceError
+from slmsearch.models.gguf_file import write_gguf
 from slmsearch.models.known import shipped_models
+from slmsearch.models.load import load_model
 from slmsearch.training import export_gguf
-from tests.zoo.tokenizers import load_smollm2
+from tests.slmsearch.models.test_gguf_file import make
+from tests.zoo.tokenizers import load_small_smollm2, load_smollm2
 
 pytest.importorskip("xllamacpp", reason="xllamacpp is not installed (extra `llamacpp`)")
 Run = Callable[..., tuple[int, str, str]]
@@ -27,6 +30,15 @@ Run = Callable[..., tuple[int, str, str]]
 def small(tmp_path: Path) -> list[str]:
     """Options of a small world in a data directory of its own."""
     return ["--config", "quick", "--corpus.world.pages", "60", "--policy.device", "cpu", "--paths.data_dir", str(tmp_path / "data")]
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> Path:
+    """A small model whose tokenizer llama.cpp has, too."""
+    tokenizer = load_small_smollm2()
+    make("llama", True, vocab_size=len(tokenizer)).save_pretrained(tmp_path / "plain")
+    tokenizer.save_pretrained(tmp_path / "plain")
+    return tmp_path / "plain"
 
 
 def test_a_policy_is_taken_away_checked_and_plays_as_it_did(slmsearch: Run, small: list[str], tmp_path: Path) -> None:
@@ -152,6 +164,31 @@ def test_ollamas_refusal_is_passed_on(tmp_path: Path, monkeypatch: pytest.Monkey
     program.write_text('#!/bin/sh\necho "$PWD $@" > asked\n')
     gguf.create_model(tmp_path)
     assert (tmp_path / "asked").read_text().split() == [str(tmp_path), "create", tmp_path.name, "-f", "Modelfile"]
+
+
+def test_an_ollama_that_does_not_run_is_one_line_after_the_export(
+    slmsearch: Run, small: list[str], plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stand-in: Ollama itself cannot be had here."""
+    (tmp_path / "bin").mkdir()
+    program = tmp_path / "bin" / "ollama"
+    program.write_text("#!/bin/sh\necho 'Error: could not connect to ollama app, is it running?' >&2\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:/bin:/usr/bin")
+    out = tmp_path / "away"
+    code, _, err = slmsearch("export", "gguf", plain, "--to", out, "--questions", 0, "--ollama", *small)
+    assert code == 3 and "does `ollama serve` run?" in err.splitlines()[-1] and (out / "Modelfile").is_file(), err
+
+
+def test_a_gguf_without_a_chat_template_is_one_line(slmsearch: Run, small: list[str], plain: Path, tmp_path: Path) -> None:
+    model, tokenizer = load_model(PolicyConfig(model=str(plain), device="cpu"))
+    tokenizer.chat_template, weights = None, tmp_path / "plain.gguf"
+    write_gguf(model, tokenizer, weights, "f32", "plain")
+    for beside in (False, True):  # the tokenizer of the file, and one that lies beside it
+        if beside:
+            tokenizer.save_pretrained(tmp_path)
+        code, _, err = slmsearch("evaluate", "--policy", weights, "--evaluate.split", "validation", "--limit", 2, *small)
+        assert code == 3 and "chat template" in err.splitlines()[-1], err
 
 
 def test_a_modelfile_has_the_template_of_chatml_only() -> None:

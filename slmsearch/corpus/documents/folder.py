@@ -10,6 +10,7 @@ import re
 import stat
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -24,7 +25,7 @@ from slmsearch.corpus.documents.reader import (
     SUFFIXES,
     TEXT,
     Document,
-    ReadingProcess,
+    ReadingProcesses,
     read_inside,
 )
 from slmsearch.corpus.documents.repeats import drop_repeated
@@ -33,9 +34,12 @@ from slmsearch.corpus.documents.text import decode_utf8
 from slmsearch.corpus.documents.titles import demote_headings, listed_titles, name_page, tell_apart, without_site
 from slmsearch.corpus.pages import Page
 from slmsearch.errors import CorpusError
+from slmsearch.processes.processor import count_cores
 
 MAX_FILE_MB = 50.0
 """Size limit in millions of bytes. Larger files are not opened: they are dumps and archives, not documents."""
+MAX_PROCESSES = 8
+"""Largest number of processes that parse documents; each may take gigabytes for a large PDF."""
 TIMEOUT_S = 120.0
 """Time limit per document, in seconds; a PDF of a thousand pages takes about a minute."""
 SHOWN_CHARS = 200
@@ -139,29 +143,41 @@ def read_folder(folder: Path, memory: Path | None = None, parsers: str = "", pro
     entries = list_folder(folder)
     found: list[tuple[Entry, Document]] = []
     skipped, names = [], []
-    with ReadingProcess(TIMEOUT_S) as process, ParsedDocuments(memory, parsers) as known:
-        for number, entry in enumerate(entries):
-            if progress is not None:
-                progress(number, len(entries))
-            try:
-                if entry.reason is not None:
-                    raise NotTakenError(entry.reason, entry.detail)
-                if entry.path.suffix.lower() in PARSED:
-                    names.append(_content_name(entry.path, folder))
-                    document = known.get(names[-1])
-                    if document is None:
-                        document = process.read(entry.path, folder)
-                        known.add(names[-1], document)
-                else:
-                    document = read_text(entry.path, folder, process)
+    count = min(MAX_PROCESSES, count_cores())
+    with ThreadPoolExecutor(count) as pool, ReadingProcesses(count, TIMEOUT_S) as processes, ParsedDocuments(memory, parsers) as known:
+        readings = [pool.submit(_read, entry, folder, processes, known) for entry in entries]
+        try:
+            for number, (entry, reading) in enumerate(zip(entries, readings, strict=True)):
+                if progress is not None:
+                    progress(number, len(entries))
+                try:
+                    name, document, is_new = reading.result()
+                except NotTakenError as error:
+                    skipped.append(Skipped(printable(entry.place), str(error.reason), error.detail))
+                    continue
                 found.append((entry, document))
-            except NotTakenError as error:
-                skipped.append(Skipped(printable(entry.place), str(error.reason), error.detail))
+                if name:
+                    names.append(name)
+                if is_new:
+                    known.add(name, document)
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
         known.keep_only(names)
     ids = make_ids([entry.place for entry in entries if entry.reason is None])
     pages, repeated = _make_pages(found, ids)
     dropped = [Dropped(printable(entry.place), kind, text) for entry, document in found for kind, text in document.dropped]
     return Reading(pages, skipped, dropped + repeated)
+
+
+def _read(entry: Entry, folder: Path, processes: ReadingProcesses, known: ParsedDocuments) -> tuple[str, Document, bool]:
+    """Return the name of a document's content in the cache, empty for none, the document, and whether the cache lacks it."""
+    if entry.reason is not None:
+        raise NotTakenError(entry.reason, entry.detail)
+    if entry.path.suffix.lower() not in PARSED:
+        return "", read_text(entry.path, folder, processes), False
+    name = _content_name(entry.path, folder)
+    document = known.get(name)
+    return name, document or processes.read(entry.path, folder), document is None
 
 
 def _make_pages(found: list[tuple[Entry, Document]], ids: Mapping[str, str]) -> tuple[list[Page], list[Dropped]]:
@@ -186,8 +202,8 @@ def _content_name(path: Path, root: Path) -> str:
         raise NotTakenError(Reason.UNREADABLE, error.strerror or str(error)) from error
 
 
-def read_text(path: Path, root: Path, process: ReadingProcess) -> Document:
-    """Read plain text here; read files that need a parser or a guessed encoding in the process.
+def read_text(path: Path, root: Path, processes: ReadingProcesses) -> Document:
+    """Read plain text here; read files that need a parser or a guessed encoding in one of the processes.
 
     Raises:
         NotTakenError: the file cannot be read.
@@ -200,7 +216,7 @@ def read_text(path: Path, root: Path, process: ReadingProcess) -> Document:
     is_simple = text is not None and len(text) <= MAX_CHARS and suffix in (*MARKDOWN, *TEXT) and any(c.isalnum() for c in text)
     if text is not None and is_simple and needs_no_parsing(text, suffix in MARKDOWN):
         return Document("", text.strip("\n"))
-    return process.read(path, root)
+    return processes.read(path, root)
 
 
 def make_ids(places: list[str]) -> dict[str, str]:

@@ -5,6 +5,7 @@ is added as soon as it is parsed; a line that a kill cut off is parsed again.
 """
 
 import json
+import threading
 from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
@@ -16,7 +17,7 @@ from slmsearch.errors import CorpusError
 
 
 class ParsedDocuments:
-    """Documents by the name of their content, read from the file one by one to save memory."""
+    """Documents by the name of their content, read from the file one by one to save memory; for use by several threads."""
 
     def __init__(self, path: Path | None, parsers: str) -> None:
         """Open the file, or start it again if other parsers wrote it; without a path, cache nothing.
@@ -26,7 +27,7 @@ class ParsedDocuments:
         """
         self._path, self._first = path, parsers.encode() + b"\n"
         self._at: dict[str, tuple[int, int]] = {}
-        self._file = None
+        self._file, self._lock = None, threading.Lock()
         if path is None:
             return
         try:
@@ -53,9 +54,11 @@ class ParsedDocuments:
         if self._file is None or name not in self._at:
             return None
         start, length = self._at[name]
-        self._file.seek(start)
         try:
-            return Document(*json.loads(self._file.read(length)))
+            with self._lock:
+                self._file.seek(start)
+                row = self._file.read(length)
+            return Document(*json.loads(row))
         except (OSError, ValueError, TypeError):
             return None
 
@@ -71,10 +74,11 @@ class ParsedDocuments:
         row = json.dumps([document.title, document.content, dict(document.metadata), dropped, document.full_title])
         line = name.encode() + b"\t" + row.encode() + b"\n"
         try:
-            self._file.write(line)
+            with self._lock:
+                self._file.write(line)
+                self._at[name] = (self._file.tell() - len(row) - 1, len(row))
         except OSError as error:
             raise self._unwritable(error) from error
-        self._at[name] = (self._file.tell() - len(row) - 1, len(row))
 
     def keep_only(self, names: Iterable[str]) -> None:
         """Remove all documents but those of these contents.

@@ -15,6 +15,7 @@ import threading
 import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from queue import LifoQueue
 from types import TracebackType
 from typing import Self
 
@@ -36,17 +37,23 @@ START_S = 60.0
 
 
 class ReadingProcess:
-    """Process that reads documents one after the other; for use by one thread."""
+    """Process that reads documents one after the other; for use by one thread, and closed by any."""
 
     def __init__(self, timeout_s: float) -> None:
         """Set the time limit per document, in seconds; start nothing yet."""
         self._timeout_s = timeout_s
         self._process: subprocess.Popen[bytes] | None = None
+        self._closed = False
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Kill the process; a document that it reads meanwhile counts as crashed, and so does every later one."""
+        self._closed = True
         self.stop()
 
     def read(self, path: Path, root: Path) -> Document:
@@ -61,16 +68,20 @@ class ReadingProcess:
             command = [sys.executable, "-P", "-m", __name__]
             self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
             timeout_s += START_S
-        assert self._process.stdin is not None and self._process.stdout is not None
+        process = self._process
+        if self._closed or process is None:
+            self.stop()
+            raise NotTakenError(Reason.CRASHED)
+        assert process.stdin is not None and process.stdout is not None
         told = " ".join(os.fsencode(place.absolute()).hex() for place in (path, root))
         started, line = time.monotonic(), b""
-        killer = threading.Timer(timeout_s, self._process.kill)
+        killer = threading.Timer(timeout_s, process.kill)
         killer.start()
         try:
-            self._process.stdin.write(told.encode() + b"\n")
-            self._process.stdin.flush()
-            line = self._process.stdout.readline()
-        except BrokenPipeError:
+            process.stdin.write(told.encode() + b"\n")
+            process.stdin.flush()
+            line = process.stdout.readline()
+        except (BrokenPipeError, ValueError):  # it has crashed, or was closed meanwhile
             pass
         finally:
             killer.cancel()
@@ -85,14 +96,40 @@ class ReadingProcess:
 
     def stop(self) -> None:
         """Kill the process, if it runs; the next document starts a new one."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            for stream in (self._process.stdin, self._process.stdout):
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+            for stream in (process.stdin, process.stdout):
                 if stream is not None:
                     with suppress(BrokenPipeError):  # unread input is still buffered
                         stream.close()
-        self._process = None
+
+
+class ReadingProcesses:
+    """Processes that read documents side by side; each is started by the first document that finds the others busy."""
+
+    def __init__(self, count: int, timeout_s: float) -> None:
+        """Set their number and the time limit per document, in seconds; start none yet."""
+        self._all = [ReadingProcess(timeout_s) for _ in range(count)]
+        self._free: LifoQueue[ReadingProcess] = LifoQueue()
+        for process in self._all:
+            self._free.put(process)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for process in self._all:
+            process.close()
+
+    def read(self, path: Path, root: Path) -> Document:
+        """Read a document of a folder in a process that is free, or wait for one; see `ReadingProcess.read`."""
+        process = self._free.get()
+        try:
+            return process.read(path, root)
+        finally:
+            self._free.put(process)
 
 
 def read_inside(path: Path, root: Path) -> bytes:

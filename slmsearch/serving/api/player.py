@@ -4,7 +4,6 @@ A small model computes on one core: where there is another one, a second player 
 """
 
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -14,6 +13,7 @@ from dataclasses import replace
 from slmsearch.episodes.episode import StopReason
 from slmsearch.errors import ServiceError, SlmSearchError
 from slmsearch.processes.call import Child
+from slmsearch.processes.processor import count_cores
 from slmsearch.serving.api import playing
 from slmsearch.serving.api.caller import Caller
 from slmsearch.serving.api.metrics import ServiceMetrics
@@ -34,11 +34,6 @@ GRACE_SECONDS = 30.0
 """Time after the last deadline of a batch at which it counts as hung; its child is killed."""
 NO_PAGES_ERROR = ApiError(404, "no_such_pages", playing.NO_PAGES, "metadata")
 log = logging.getLogger(__name__)
-
-
-def count_cores() -> int:
-    """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class HeldBackError(ServiceError):

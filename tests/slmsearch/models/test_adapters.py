@@ -35,6 +35,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "tokens": {"trainable_token_indices": [1, 2, 3]},
     "dora": {"use_dora": True},
     "rslora": {"use_rslora": True},
+    "fan-in-fan-out": {"fan_in_fan_out": True},
     "bias": {"bias": "all", "lora_bias": True},
     "ranks": {"rank_pattern": {"q_proj": 2}, "alpha_pattern": {"v_proj": 3}},
     "layers": {"layers_to_transform": [1]},

@@ -1,4 +1,4 @@
-"""A model written as a GGUF is the model: its weights read back, its tokens and log-probabilities those of llama.cpp."""
+"""A model written as a GGUF is the model: its weights are read back, its tokenizer keeps its rules, and what it cannot say is refused."""
 
 import copy
 import shutil

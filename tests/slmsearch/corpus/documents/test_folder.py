@@ -5,6 +5,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from slmsearch.config import CorpusConfig
 from slmsearch.corpus.documents import folder as module
 from slmsearch.corpus.documents import reader
 from slmsearch.corpus.documents.folder import make_ids
-from slmsearch.corpus.documents.reader import ReadingProcess, read_inside
+from slmsearch.corpus.documents.reader import Document, ReadingProcess, read_inside
 from slmsearch.corpus.documents.skipped import NotTakenError, Reason, Skipped
 from slmsearch.corpus.sections import split_sections
 from slmsearch.corpus.sources import source_parts
@@ -207,6 +208,50 @@ def test_a_crash_is_the_documents_fault_alone(tmp_path: Path, monkeypatch: pytes
     assert raised.value.reason is Reason.CRASHED
 
 
+def test_documents_are_read_side_by_side_and_told_in_their_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Two at once: neither is read before both have begun."""
+    for name in "abcd":
+        (tmp_path / f"{name}.html").write_text(f"<h1>Page {name}</h1>text")
+    both, read_really = threading.Barrier(2), ReadingProcess.read
+
+    def read_together(self: ReadingProcess, path: Path, root: Path) -> Document:
+        both.wait(60)
+        if path.name == "c.html":
+            raise NotTakenError(Reason.SLOW)
+        return read_really(self, path, root)
+
+    monkeypatch.setattr(module, "count_cores", lambda: 2)
+    monkeypatch.setattr(ReadingProcess, "read", read_together)
+    told = list[tuple[int, int]]()
+    found = module.read_folder(tmp_path, progress=lambda *at: told.append(at))
+    assert [page.id for page in found.pages] == ["a", "b", "d"] and [item.path for item in found.skipped] == ["c.html"]
+    assert told == [(0, 4), (1, 4), (2, 4), (3, 4)]
+
+
+def test_a_reading_that_is_broken_off_leaves_no_process_and_reads_nothing_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    for number in range(40):
+        (tmp_path / f"{number:02d}.html").write_text("<h1>Page</h1>text")
+    begun, closed, read_really, close_really = list[ReadingProcess](), threading.Event(), ReadingProcess.read, ReadingProcess.close
+
+    def read_or_wait(self: ReadingProcess, path: Path, root: Path) -> Document:
+        begun.append(self)
+        if path.name >= "05":
+            closed.wait(60)
+        return read_really(self, path, root)
+
+    monkeypatch.setattr(module, "count_cores", lambda: 2)
+    monkeypatch.setattr(ReadingProcess, "read", read_or_wait)
+    monkeypatch.setattr(ReadingProcess, "close", lambda self: closed.set() or close_really(self))
+
+    def break_off(at: int, _: int) -> None:
+        if at == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        module.read_folder(tmp_path, progress=break_off)
+    assert len(begun) <= 7 and all(process._process is None for process in begun)
+
+
 def test_what_was_skipped_is_remembered_with_the_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     documents, corpora = tmp_path / "documents", tmp_path / "corpora"
     documents.mkdir()
@@ -232,7 +277,7 @@ def test_only_what_changed_is_parsed_again(tmp_path: Path, monkeypatch: pytest.M
     (folder / "b.html").write_text("<h1>Page b</h1>other text")
     (folder / "c.html").unlink()
     second = build_corpus(config, tmp_path / "corpora")
-    assert parsed == ["a.html", "b.html", "c.html", "b.html"]
+    assert sorted(parsed[:3]) == ["a.html", "b.html", "c.html"] and parsed[3:] == ["b.html"]
     (folder / "b.html").write_text("<h1>Page b</h1>text")
     (memory,) = (tmp_path / "corpora" / "sources" / "parsed").glob("*.lines")
     assert len(memory.read_text().splitlines()) == 3, "only what is there is kept, under the key of the parsers"
@@ -241,7 +286,7 @@ def test_only_what_changed_is_parsed_again(tmp_path: Path, monkeypatch: pytest.M
     assert parsed[4:] == ["b.html"], "a line that was cut off is none; the others stay"
     monkeypatch.setattr("slmsearch.corpus.sources.version", lambda name: "another")
     build_corpus(config, tmp_path / "corpora")
-    assert parsed[5:] == ["a.html", "b.html"], "what another parser made is not taken"
+    assert sorted(parsed[5:]) == ["a.html", "b.html"], "what another parser made is not taken"
     texts = [[page.content for page in read_pages(tmp_path / "corpora" / digest)] for digest in (first, second, third)]
     assert texts[0][:2] == texts[2] and texts[1] == [texts[0][0], "# Page b\n\nother text"]
 
@@ -276,7 +321,7 @@ def test_a_reading_that_was_killed_goes_on_where_it_was(tmp_path: Path, monkeypa
     parsed, read_really = list[str](), ReadingProcess.read
     monkeypatch.setattr(ReadingProcess, "read", lambda self, path, root: parsed.append(path.name) or read_really(self, path, root))
     pages, skipped, _ = module.read_folder(folder, memory, "p")
-    assert parsed == ["c.html", "d.html"] and not skipped
+    assert sorted(parsed) == ["c.html", "d.html"] and not skipped
     assert pages == module.read_folder(folder).pages
 
 

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from slmsearch.processes.child import WATCHDOG_KILLED
 from slmsearch.serving.engines.failures import TAIL_BYTES, describe_code, explain_end, find_remedy, read_tail
+from slmsearch.serving.engines.llamacpp import LlamaCpp
 
 ADVICE = "lower --ctx-size"
 OWN = {"no such model": "correct --model"}
@@ -46,6 +47,25 @@ def test_a_kill_is_most_likely_memory(code: int) -> None:
 )
 def test_the_words_for_a_port_in_use(line: str) -> None:
     assert find_remedy([line], 1, OWN, ADVICE) == ("choose another port with --port", line)
+
+
+@pytest.mark.parametrize(
+    ("line", "remedy"),
+    [
+        (
+            "llama_model_load: error loading model: unknown model architecture: 'newer'",
+            "this llama.cpp is too old for the model: update it",
+        ),
+        (
+            "llama_model_load: error loading model: unknown pre-tokenizer type: 'newer'",
+            "this llama.cpp is too old for the model: update it",
+        ),
+        ("error: invalid argument: --jinja", "correct the arguments after --"),
+    ],
+)
+def test_llama_cpp_s_own_words(line: str, remedy: str) -> None:
+    after = "llama_model_load_from_file_impl: failed to load model"
+    assert find_remedy([line, after], 1, LlamaCpp.remedies, ADVICE) == (remedy, line)
 
 
 def test_an_engine_knows_its_own_words() -> None:
