@@ -26,10 +26,8 @@ def start() -> Iterator[Callable[..., tuple["subprocess.Popen[str]", dict[str, A
     processes: list[subprocess.Popen[str]] = []
 
     def run(*options: str) -> tuple["subprocess.Popen[str]", dict[str, Any]]:
-        command = [sys.executable, "-m", "flows", "serve", "policy", "--engine", "transformers", "--model", MODEL, "--policy.device", "cpu"]
-        process = subprocess.Popen(
-            [*command, "--port", str(free_port()), "--json"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-        )
+        command = [sys.executable, "-m", "flows", "serve", "policy", *options, "--port", str(free_port()), "--json"]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         processes.append(process)
         assert process.stdout is not None
         return process, json.loads(process.stdout.readline())
