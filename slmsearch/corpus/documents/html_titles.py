@@ -46,10 +46,10 @@ def place_title(names: TitleNames, page: Inventory, part: Tag) -> str:
     title = _without_site(names)
     firsts = [heading for heading in headings if heading.name == "h1"]
     found = firsts[0] if len(firsts) == 1 else None
-    if found is not None and title and _FIRST_SECTION.match(_text(found)) and not _says(_text(found), title, names.title):
+    if found is not None and title and _FIRST_SECTION.match(_text(found)) and not _says(_text(found), title):
         found = None
     if found is None or _text(found).casefold() in names.sites or _is_part_of(names.title, _text(found)):
-        matching = [heading for heading in headings[:_FIRST] if _says(_text(heading), title, names.title)]
+        matching = [heading for heading in headings[:_FIRST] if _says(_text(heading), title)]
         found = next((heading for heading in matching if heading is not found), found)
     if found is None and not headings and not title:
         return ""
@@ -91,7 +91,7 @@ def _is_part_of(title: str, text: str) -> bool:
     return any(text in (title[: found.start()], title[found.end() :]) for found in _SEPARATOR.finditer(title))
 
 
-def _says(heading: str, title: str, whole: str) -> bool:
+def _says(heading: str, title: str) -> bool:
     """Return True if a heading equals the title, apart from the site's name."""
     plain, wanted = _PARAMETERS.sub("", " ".join(heading.split()).casefold()), " ".join(title.split()).casefold()
     if not wanted:

@@ -90,7 +90,7 @@ def test_heads_of_a_qwen3_that_transformers_takes_for_larger_are_refused(tmp_pat
         convert_gguf(tmp_path / "m.gguf", tmp_path, tied=True)
 
 
-def test_what_the_format_cannot_say_is_refused(tokenizer: Any, real_tokenizers: dict[str, Any], tmp_path: Path) -> None:
+def test_what_the_format_cannot_say_is_refused(tokenizer: Any, tmp_path: Path) -> None:
     gemma = AutoModelForCausalLM.from_config(GemmaConfig(**SHAPE))
     with pytest.raises(ModelError, match="no GGUF can be written of a gemma model: llama, qwen2, qwen3 can"):
         write_gguf(gemma, tokenizer, tmp_path / "m.gguf", "f32", "m")
