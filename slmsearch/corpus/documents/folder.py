@@ -142,7 +142,8 @@ def read_folder(folder: Path, memory: Path | None = None, parsers: str = "", pro
     """
     entries = list_folder(folder)
     found: list[tuple[Entry, Document]] = []
-    skipped, names = [], []
+    skipped: list[Skipped] = []
+    names: set[str] = set()
     count = min(MAX_PROCESSES, count_cores())
     with ThreadPoolExecutor(count) as pool, ReadingProcesses(count, TIMEOUT_S) as processes, ParsedDocuments(memory, parsers) as known:
         readings = [pool.submit(_read, entry, folder, processes, known) for entry in entries]
@@ -156,12 +157,12 @@ def read_folder(folder: Path, memory: Path | None = None, parsers: str = "", pro
                     skipped.append(Skipped(printable(entry.place), str(error.reason), error.detail))
                     continue
                 found.append((entry, document))
-                if name:
-                    names.append(name)
-                if is_new:
+                if is_new and name not in names:  # two files may have one content
                     known.add(name, document)
+                if name:
+                    names.add(name)
         finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+            pool.shutdown(wait=False, cancel_futures=True)  # of a reading that is broken off
         known.keep_only(names)
     ids = make_ids([entry.place for entry in entries if entry.reason is None])
     pages, repeated = _make_pages(found, ids)

@@ -1,7 +1,7 @@
 """Cache of a folder's parsed documents between readings; a killed reading resumes where it stopped.
 
 The file has one line for the key of the parsers, then one line per document: the name of its content, a tab and the document as JSON. Each
-is added as soon as it is parsed; a line that a kill cut off is parsed again.
+is added as soon as it and those before it are parsed; a line that a kill cut off is parsed again.
 """
 
 import json

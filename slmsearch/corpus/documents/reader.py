@@ -63,13 +63,13 @@ class ReadingProcess:
             NotTakenError: the document cannot be read, takes too long, or crashed the process.
         """
         timeout_s = self._timeout_s
-        if self._process is None or self._process.poll() is not None:
+        process = self._process
+        if process is None or process.poll() is not None:
             self.stop()
             command = [sys.executable, "-P", "-m", __name__]
-            self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+            process = self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
             timeout_s += START_S
-        process = self._process
-        if self._closed or process is None:
+        if self._closed:
             self.stop()
             raise NotTakenError(Reason.CRASHED)
         assert process.stdin is not None and process.stdout is not None

@@ -228,6 +228,15 @@ def test_documents_are_read_side_by_side_and_told_in_their_order(tmp_path: Path,
     assert told == [(0, 4), (1, 4), (2, 4), (3, 4)]
 
 
+def test_two_files_of_one_content_are_kept_once(tmp_path: Path):
+    for name in "abc":
+        (tmp_path / "docs" / name).mkdir(parents=True)
+        (tmp_path / "docs" / name / "page.html").write_text("<h1>Page</h1>text")
+    for _ in range(2):
+        assert len(module.read_folder(tmp_path / "docs", tmp_path / "kept.lines", "p").pages) == 3
+        assert len((tmp_path / "kept.lines").read_text().splitlines()) == 2, "the parsers' key and one document"
+
+
 def test_a_reading_that_is_broken_off_leaves_no_process_and_reads_nothing_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     for number in range(40):
         (tmp_path / f"{number:02d}.html").write_text("<h1>Page</h1>text")
