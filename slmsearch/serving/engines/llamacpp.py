@@ -36,8 +36,8 @@ class LlamaCpp(ServerEngine):
     )
     remedies: ClassVar[Mapping[str, str]] = {
         r"unknown (model architecture|pre-tokenizer)": "this llama.cpp is too old for the model: update it",
-        r"invalid magic|[Ff]ailed to load (model|from file)|error loading model": "the file is damaged or no GGUF: fetch it again",
         r"invalid argument|unrecognized arguments": "correct the arguments after --",
+        r"invalid magic|[Ff]ailed to load (model|from file)|error loading model": "the file is damaged or no GGUF: fetch it again",
     }
 
     def check(self, request: ServeRequest) -> None:
