@@ -26,7 +26,7 @@ from slmsearch.http_client import list_models
 from slmsearch.keys import content_key
 from slmsearch.sampling import load_sampler
 
-EVALUATION_VERSION = 9
+EVALUATION_VERSION = 10
 """Part of every evaluation key; raise it when playing, grading or the rows' fields change."""
 
 Progress = Callable[[int, int], None]

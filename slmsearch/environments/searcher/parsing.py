@@ -41,8 +41,8 @@ _NAME = re.compile(r"[A-Za-z_]\w*")
 _BARE = re.compile(r"\b(?:search_pages|view_sections|read_section)\s*\(")
 _BLANK_LINES = re.compile(r"\A(?:[ \t]*\r?\n)+|\s+\Z")
 """Blank lines at the beginning and space at the end of a program."""
-_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
-_ESCAPED = {"n": "\n", "t": "\t", "r": "\r"}
+_ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|(.))", re.DOTALL)
+_ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
 TOOL_STOPS = ("</tool>", "</answer>", "</tool_call>")
 PROGRAM_STOP = "</code>"
 
@@ -246,4 +246,5 @@ def _escape(text: str) -> str:
 
 
 def _unescape(literal: str) -> str:
-    return _ESCAPE.sub(lambda match: _ESCAPED.get(match[1], match[1]), literal)
+    text = _ESCAPE.sub(lambda match: chr(int(match[1], 16)) if match[1] else _ESCAPED.get(match[2], match[2]), literal)
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # two \u may be one character

@@ -26,10 +26,10 @@ def test_recorded_keys_of_the_searcher(config):
     assert job.train_key(config, "digest", "index") == "befee3dd5749ae721d4c"
     specs = [PolicySpec("untrained", config.policy), PolicySpec("random", None), PolicySpec("retrieve-then-answer", None)]
     keys = [eval_key(QUESTIONS, "index", spec, config, "digest") for spec in specs]
-    assert keys == ["022092385f647f0b1f5d", "8b9351f725bd8f77beb2", "967b70cf366206bfdcb5"]
+    assert keys == ["8452634f063e2d686ebb", "74281f8b98d6c90f07c5", "722d44707917bdf0ab15"]
     other = config.model_copy(update={"judge": JudgeConfig(kind="ollama"), "reward": RewardConfig(correctness="f1")})
     assert job.train_key(other, "digest", "index") == "a2a1d0d17f7ae74ed8fb"
-    assert eval_key(QUESTIONS, "index", specs[0], other, "digest") == "f87ac1b2adb98e177657"
+    assert eval_key(QUESTIONS, "index", specs[0], other, "digest") == "68092985fef1aef52926"
 
 
 def test_what_a_search_says_is_part_of_the_keys(config):

@@ -25,6 +25,9 @@ CASES = {
     "I look. <tool> view_sections( '4821' ) </tool>": ParsedTurn(call=ToolCall("view_sections", "4821")),
     '<tool>read_section(section_id="4821:history")</tool>': ParsedTurn(call=ToolCall("read_section", "4821:history")),
     r'<tool>search_pages("the \"old\" mill\n")</tool>': ParsedTurn(call=ToolCall("search_pages", 'the "old" mill')),
+    r'<tool>search_pages("Caf\u00e9 \uD83D\ude42 \ud83d in C:\users")</tool>': ParsedTurn(
+        call=ToolCall("search_pages", "Café 🙂 \ufffd in C:users")
+    ),
     '<tool>launch_rocket("now")</tool>': ParsedTurn(call=ToolCall("launch_rocket", "now")),
     '<tool>search_pages("")</tool>': ParsedTurn(call=ToolCall("search_pages", "")),
     "<answer> 18\n23 </answer>": ParsedTurn(answer="18 23"),
