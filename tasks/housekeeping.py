@@ -23,6 +23,7 @@ from slmsearch.judge.cache import VerdictCache
 from slmsearch.lineage.graph import homes
 from slmsearch.retrieval.upkeep import remove_partial, remove_version
 from slmsearch.retrieval.vectors import PARTIAL_PREFIX
+from slmsearch.sampling.llamacpp import is_loaded
 from slmsearch.training.export_gguf import FILES
 from slmsearch.training.files import CHECKPOINTS, MANIFEST, SCRATCH
 from slmsearch.training.launch import is_held
@@ -77,6 +78,11 @@ def _old(kind: str, parent: Path, limit: float, now: float, kept: Collection[str
     for path in children(parent):
         if path.name not in kept and (changed := changed_s(path)) < limit:
             yield _item(kind, path, changed, now)
+
+
+def _played(files: Path) -> set[str]:
+    """Return the names of the directories with a GGUF that a process plays."""
+    return {file.parent.name for file in files.glob("*/*.gguf") if is_loaded(file)}
 
 
 def _checkpoints(home: Path, limit: float, now: float) -> Iterator[Item]:
@@ -146,7 +152,10 @@ class Housekeeping:
             items += _old(FIELDS[kind], parent, limit, now, {SOURCES, *used[FIELDS[kind]]})
             items += [_item("half-written", path, changed_s(path), now) for path in find_abandoned(parent)]
         files = Path(config.paths.data_dir) / FILES
-        items += [*_old("gguf", files, limit, now), *(_item("half-written", path, changed_s(path), now) for path in find_abandoned(files))]
+        items += [
+            *_old("gguf", files, limit, now, _played(files)),
+            *(_item("half-written", path, changed_s(path), now) for path in find_abandoned(files)),
+        ]
         unfinished = [*sorted(config.paths.index.glob(f"{PARTIAL_PREFIX}*")), *sorted(config.paths.training.glob(f".*{SCRATCH}"))]
         items += [_item("half-written", path, changed_s(path), now) for path in unfinished if changed_s(path) < limit]
         going = {item.path for item in items}
@@ -215,6 +224,8 @@ def _delete(item: Item, registry: RunRegistry | None, retrieval: RetrievalConfig
         remove_corpus(item.path.parent, item.path.name)
     elif item.kind in ("trainings", "checkpoints") and is_held(training := item.path if item.kind == "trainings" else item.path.parent):
         raise ServiceError(f"a process has begun to train in {training}")
+    elif item.kind == "gguf" and item.key in _played(item.path.parent):
+        raise ServiceError("a process has begun to play it")
     elif item.kind == "checkpoints":
         shutil.rmtree(item.path)
     else:

@@ -18,8 +18,10 @@ from tasks.tracking import ADAPTER_HASH, BASE_MODEL, PREFIX, RunRecord, RunRegis
 
 KINDS = {"source_key": "source", "data_digest": "corpus", "index_key": "index", "train_key": "training", "config_hash": "config"}
 """Tag, without the prefix -> kind of the thing it names."""
-MADE_HERE = {"index": "index", "train": "training", "train-control": "training", "train-sft": "training"}
+MADE_HERE = {"index": "index", "train": "training", "train-control": "training", "train-reader": "training", "train-sft": "training"}
 """Stage -> kind of the thing its key names; stages `evaluate-*` make evaluations."""
+TAUGHT = {"control_key": "control-", "reader_key": "control-", "sft_key": "sft-"}
+"""Tag, without the prefix, of a model taught by supervision -> beginning of its directory's name."""
 SHORTEST = 4
 """Digits of a key or run id that suffice if they name one thing."""
 REGISTERED = ("version", "run", "adapter", "training")
@@ -104,8 +106,8 @@ def named_by(tags: Mapping[str, str]) -> Iterator[Ref]:
             yield Ref("eval", value, name.removeprefix("eval_key").lstrip("_"))
         elif name == "promotion_eval_key":
             yield Ref("eval", value, "promotion")
-        elif name in ("control_key", "sft_key"):
-            yield Ref("training", f"{name.removesuffix('_key')}-{value}")
+        elif name in TAUGHT:
+            yield Ref("training", TAUGHT[name] + value)
         elif name == "base_hash":
             yield Ref("model", value, "base")
 
@@ -113,7 +115,7 @@ def named_by(tags: Mapping[str, str]) -> Iterator[Ref]:
 def made_by(run: RunRecord) -> Ref | None:
     """Return the result of a stage's run, None for a flow's run: while a stage runs there is no other trace of it."""
     kind = "eval" if run.stage.startswith("evaluate-") else MADE_HERE.get(run.stage)
-    prefix = run.stage.removeprefix("train-") + "-" if run.stage in ("train-control", "train-sft") else ""
+    prefix = TAUGHT.get(f"{run.stage.removeprefix('train-')}_key", "")
     return Ref(kind, prefix + run.key) if kind else None
 
 
@@ -181,7 +183,7 @@ def _check_records(tracked: Tracked, version: VersionRecord) -> list[Change]:
 
 def lineage_tags(tags: Mapping[str, str]) -> dict[str, str]:
     """Return the keys that tags name, without other facts in them."""
-    kept = (*KINDS, "base_hash", "adapter_hash", "control_key", "sft_key")
+    kept = (*KINDS, "base_hash", "adapter_hash", *TAUGHT)
     names = {tag.removeprefix(PREFIX): value for tag, value in tags.items() if tag.startswith(PREFIX)}
     return {name: value for name, value in names.items() if name in kept or name.startswith("eval_key_")}
 

@@ -24,6 +24,7 @@ from slmsearch.lineage.graph import flatten
 from slmsearch.report.page.results import AFTER, BEFORE, RunResults
 from slmsearch.training.files import JUDGE, STEPS
 from slmsearch.training.reports import StepReport, read_reports
+from tasks.lineage import TAUGHT
 from tasks.tracking import FLOW_RUN_NAME, RunRecord, Tracker, open_tracker
 
 FOLDER = "report"
@@ -37,7 +38,7 @@ PREFIX_LENGTH = 4
 TRUST_FILE = "trust.json"
 """Results on twins and repeated episodes, by policy."""
 EVAL_KEY, TAG = "eval_key_", "slmsearch."
-LINEAGE = ("data_digest", "texts", "index_key", "train_key", "base_hash", "adapter_hash", "model_version", "control_key", "sft_key")
+LINEAGE = ("data_digest", "texts", "index_key", "train_key", "base_hash", "adapter_hash", "model_version", *TAUGHT)
 
 
 class ReportPage(TypedDict):

@@ -82,7 +82,7 @@ def serve(config: RunConfig, base: Path, port: int, mlflow_port: int, say: Say) 
         deploy_flows(config, base, say)
         for service in services:
             service.ready()
-        stack.enter_context(_announced(config.paths, record, password))
+        stack.enter_context(_announced(config.paths, record, password, say))
         correct()
         _wait_for_worker()
         say(_welcome(config.paths, record))
@@ -142,13 +142,15 @@ def _wait_for_worker() -> None:
 
 
 @contextmanager
-def _announced(paths: PathsConfig, record: UpRecord, password: str) -> Iterator[None]:
+def _announced(paths: PathsConfig, record: UpRecord, password: str, say: Say) -> Iterator[None]:
     """Write the record by which other commands find the servers, and remove it at the end."""
     write_record(paths, record, password)
     pointer = Path.cwd() / POINTER
     ours = not pointer.exists() or is_dead_pointer(pointer)
     if ours:
         replace_text(pointer, f'{POINTER_MARK}\n[api]\nurl = "{record.api}"\nauth_string = "{password}"\n', private=True)
+    else:
+        say(f"{pointer} is your own and stays as it is: the stock prefect command takes address and password from it")
     try:
         yield
     finally:

@@ -321,7 +321,11 @@ def _absolute_input(text: str | None, base: Path) -> str | None:
         if (folder / path).exists():
             return str((folder / path).resolve())
     # A missing file is named in full where its first folder exists here, so that the error shows where it was looked for.
-    looks_local = path.is_absolute() or path.suffix in {".jsonl", ".parquet"} or (len(path.parts) > 1 and Path(path.parts[0]).is_dir())
+    looks_local = (
+        path.is_absolute()
+        or path.suffix in {".jsonl", ".json", ".parquet", ".csv"}
+        or (len(path.parts) > 1 and Path(path.parts[0]).is_dir())
+    )
     return str(path.absolute()) if looks_local else text
 
 

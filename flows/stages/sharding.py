@@ -26,7 +26,7 @@ from slmsearch.errors import ConfigError, EvaluationError
 from slmsearch.evaluate.policies import PolicySpec
 from slmsearch.evaluate.run import eval_sources
 from slmsearch.evaluate.shards import Shard, merge_shards, remove_shards, split_shards
-from slmsearch.evaluate.store import write_evaluation
+from slmsearch.evaluate.store import has_evaluation, write_evaluation
 from slmsearch.foreign import cause_of
 from slmsearch.training.gold_parts import GoldParts
 from tasks.corpus_data import Data
@@ -72,8 +72,12 @@ def play_in_shards(run: Pipeline, key: str, spec: PolicySpec, data: Data) -> Non
     policy = spec.policy.model_copy(update={"api_key": None})
     first = ShardRequest(key=key, digest=data.digest, index_key=data.index_key, name=spec.name, policy=policy, shard=shards[0])
     _distribute(run, first, shards)
-    whole = merge_shards(evals, key, shards, questions, config.decision.max_failed_frac)
-    write_evaluation(evals, key, whole, eval_sources(questions, data.index_key, spec, config, data.digest), data.digest)
+    try:
+        whole = merge_shards(evals, key, shards, questions, config.decision.max_failed_frac)
+        write_evaluation(evals, key, whole, eval_sources(questions, data.index_key, spec, config, data.digest), data.digest)
+    except EvaluationError:
+        if not has_evaluation(evals, key):  # else another run was faster, and removed the shards
+            raise
     remove_shards(evals, key)
 
 
@@ -159,7 +163,8 @@ class _Play:
         return self.first.model_copy(update={"shard": shard})
 
     def _is_played(self, shard: Shard) -> bool:
-        return is_played(self._request(shard), self.config.paths.evals)
+        evals = self.config.paths.evals
+        return has_evaluation(evals, self.first.key) or is_played(self._request(shard), evals)
 
     def _submit(self, item: Waiting) -> None:
         from prefect.deployments import run_deployment

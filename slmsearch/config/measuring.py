@@ -30,9 +30,9 @@ class EvaluateConfig(ConfigSection):
     batch_size: int = Field(default=64, ge=1)
     """Episodes played at the same time."""
     shards: int = Field(default=1, ge=1, le=1000)
-    """Number of parts of an evaluation with a model of its own, and of the gold demonstrations of a start (`sft.start: gold`); each part is
-    a flow run on a worker of the pool. 1 plays all in one process. The result is the same. Needs a Prefect server and workers that share
-    `paths.data_dir`."""
+    """Number of parts of a plain evaluation (no twins, one episode a question) with a model of its own, and of the gold demonstrations of a
+    start (`sft.start: gold`); each part is a flow run on a worker of the pool. 1 plays all in one process. The result is the same. Needs a
+    Prefect server and workers that share `paths.data_dir`."""
     baselines: tuple[str, ...] = ("random", "retrieve-then-answer", "tiny-searcher-clean")
     """Policies to compare with: `random`, `retrieve-then-answer`, a path or Hub id of a model, or `openai:<model>@<base_url>`.
     `tiny-searcher-clean` is what supervised training on perfect demonstrations reaches in the time of checkpoint and GRPO together."""
@@ -53,7 +53,7 @@ class DecisionConfig(ConfigSection):
     """Settings of the promotion rule."""
 
     metric: str = "answer/typed_match"
-    """Metric that decides, averaged over questions; `docs/metrics.md` lists the names."""
+    """Metric that decides, a mean over questions such as `answer/correct`, `answer/f1` or `reward/mean` (`docs/metrics.md`)."""
     min_questions: int = Field(default=200, ge=1)
     """Minimum number of paired questions; with fewer the decision is `inconclusive`."""
     alpha: ClassVar[float] = 0.05

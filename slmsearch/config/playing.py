@@ -62,7 +62,7 @@ class SearcherConfig(ConfigSection):
 class LimitsConfig(ConfigSection):
     """Limits of one program; a program that exceeds one is stopped and gets that as its result."""
 
-    wall_s: float = Field(default=5.0, gt=0, le=600)
+    wall_s: float = Field(default=5.0, gt=0, le=50)
     """Time limit of a program, in seconds. Time in tools does not count; program and tools may take at most a minute together."""
     memory_mb: int = Field(default=256, ge=64)
     """Address space of the interpreter, in MiB; its memory cgroup, if there is one, has the same limit."""

@@ -71,13 +71,17 @@ def has_shard(evals_dir: Path, key: str, shard: Shard) -> bool:
     return has_evaluation(shards_dir(evals_dir, key), shard.name)
 
 
-def write_shard(evals_dir: Path, key: str, shard: Shard, played: Evaluation, sources: Mapping[str, object], corpus: str) -> Path:
+def write_shard(evals_dir: Path, key: str, shard: Shard, played: Evaluation, sources: Mapping[str, object], corpus: str) -> None:
     """Store a played shard; arguments as for `write_evaluation`.
 
     Raises:
-        EvaluationError: the shard cannot be written.
+        EvaluationError: the shard cannot be written, and no other process has stored the whole meanwhile and removed the shards.
     """
-    return write_evaluation(shards_dir(evals_dir, key), shard.name, played, {**sources, "shard": shard.name}, corpus)
+    try:
+        write_evaluation(shards_dir(evals_dir, key), shard.name, played, {**sources, "shard": shard.name}, corpus)
+    except EvaluationError:
+        if not has_evaluation(evals_dir, key):
+            raise
 
 
 def merge_shards(evals_dir: Path, key: str, shards: Sequence[Shard], questions: Sequence[Question], max_failed_frac: float) -> Evaluation:
@@ -137,7 +141,12 @@ def play_evaluation(
     questions = questions_to_play(questions, environment)
     if target.shard is None:
         nothing = Evaluation((), (), {}, {}, 0.0)  # where no question has a twin
-        played = play_batches(target.key, spec, questions, environment, (sources, digest), progress) if questions else nothing
+        try:
+            played = play_batches(target.key, spec, questions, environment, (sources, digest), progress) if questions else nothing
+        except EvaluationError:
+            if not has_evaluation(config.paths.evals, target.key):  # else another run was faster, and removed the shards
+                raise
+            return
         write_evaluation(config.paths.evals, target.key, played, sources, digest)
         remove_shards(config.paths.evals, target.key)
     else:

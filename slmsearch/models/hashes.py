@@ -39,7 +39,7 @@ def trained_policy(policy: PolicyConfig, directory: str) -> PolicyConfig:
     base = read_base(directory)
     if base is None:
         return policy.model_copy(update={"model": directory, "adapter": None, **here})
-    known = known_name(base) if base != policy.model else base
+    known = base if base in (policy.model, split_commit(policy.model)[0]) else known_name(base)
     own = {"model": known, **here} if known in KNOWN or read_start(base) else {}
     return policy.model_copy(update={"adapter": directory, **own})
 

@@ -6,12 +6,13 @@ again. Chroma's own embedding function is disabled: it would download a model.
 """
 
 import sqlite3
+from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 import numpy as np
 from numpy.typing import NDArray
@@ -172,9 +173,14 @@ def _connected(place: Place) -> tuple[Any, str]:
         return chromadb.PersistentClient(path=str(place), settings=settings), COLLECTION
     url = urlsplit(place.url)
     port = url.port or (443 if url.scheme == "https" else 8000)
-    headers = {"x-chroma-token": place.token} if place.token else None
+    headers = {"x-chroma-token": place.token} if place.token else {}
+    if url.username or url.password:
+        told = f"{unquote(url.username or '')}:{unquote(url.password or '')}"
+        headers["Authorization"] = f"Basic {b64encode(told.encode()).decode()}"
+    host = f"[{url.hostname}]" if ":" in (url.hostname or "") else url.hostname
+    whole = urlunsplit((url.scheme, f"{host}:{port}", url.path, "", ""))  # Chroma leaves out user, password and port of an address
     try:
-        client = chromadb.HttpClient(host=url.hostname or "", port=port, ssl=url.scheme == "https", headers=headers, settings=settings)
+        client = chromadb.HttpClient(host=whole, port=port, ssl=url.scheme == "https", headers=headers, settings=settings)
     except Exception as error:  # Chroma raises its HTTP library's errors, and ValueError
         cause = cause_of(error)
         raise IndexUnusableError(f"no Chroma server answers at {place.url} ({cause}); start it, or fix retrieval.chroma_url") from error

@@ -4,9 +4,11 @@ The child runs llama.cpp's own server (package `xllamacpp`, extra `llamacpp`), o
 little on the turns that are written beside it, because llama.cpp multiplies batches of different sizes in different ways.
 """
 
+import fcntl
 import weakref
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -38,6 +40,18 @@ def require_llamacpp() -> None:
         raise ModelError("a GGUF is played by llama.cpp, which is not installed: pip install -e '.[llamacpp]'")
 
 
+def is_loaded(path: Path) -> bool:
+    """Return True if a `LlamaCppEngine` of some process plays a GGUF."""
+    try:
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except OSError:  # a lock, or a file system on which nobody can tell
+        return True
+    return False
+
+
 class LlamaCppEngine:
     """A GGUF that llama.cpp has loaded in a child process; it ends with this object."""
 
@@ -57,6 +71,9 @@ class LlamaCppEngine:
         weakref.finalize(self, self._child.stop)
         self._place = (str(Path(path).absolute()), cpu)
         _, self.context = self._child.call(open_server, *self._place)
+        self._file = Path(path).open("rb")  # noqa: SIM115 it stays open with the lock, for `is_loaded`
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(self._file, fcntl.LOCK_SH)
 
     @property
     def address(self) -> str:

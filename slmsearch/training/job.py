@@ -135,6 +135,7 @@ def control_key(config: RunConfig, model_key: str, train_key: str) -> str:
         model=model_key,
         sft=control_settings(config.control, config.sft).key_parts(),
         **_lora_part(config.policy, config.train.lora if config.sft.lora else None),
+        **({"adapter": model_hash(config.policy.adapter)} if config.policy.adapter else {}),
         **_template_part(config.policy),
         top_k=config.retrieval.top_k,
         searcher=config.searcher.model_dump(include={"max_episode_tokens", "max_turn_tokens", "missing_names", "tool_role"}),

@@ -114,8 +114,7 @@ class EpisodeBatches(IterableDataset[dict[str, list[Micro]]]):
 
     def _of_similar_length(self) -> Iterator[list[Micro]]:
         chance = random.Random(f"batches {self._config.seed}")
-        waiting: list[Encoded] = []
-        tokens = 0
+        waiting, tokens = list[Encoded](), 0
         for encoded in self._episodes():
             waiting.append(encoded)
             tokens += len(encoded.ids)
@@ -318,6 +317,8 @@ class Lesson:
     """Function that writes a model card from the record."""
     score: Score | None = None
     """Function that plays held-out questions; it changes nothing."""
+    use_cpu: bool = False
+    """Train on the CPU, also where there is a GPU."""
 
 
 def train_sft(
@@ -348,13 +349,13 @@ def train_sft(
     """
     model, config = lesson.model, lesson.settings
     set_seed(config.seed)
-    use_cpu = not torch.cuda.is_available()
-    in_bfloat16 = not use_cpu or has_bf16()
-    if in_bfloat16:
+    use_cpu = lesson.use_cpu or not torch.cuda.is_available()
+    args = _make_arguments(config, scratch_dir, gradient_checkpointing, use_cpu)
+    if args.bf16:
         lower_frozen(model)
     trainer = DemonstrationTrainer(
         model=model,
-        args=_make_arguments(config, scratch_dir, gradient_checkpointing, in_bfloat16),
+        args=args,
         train_dataset=EpisodeBatches(lambda: within_context(model, lesson.stream()), lesson.tokenizer.pad_token_id, config),
         callbacks=[*callbacks, _Report(on_log, on_phase)],
     )
@@ -365,17 +366,16 @@ def train_sft(
     if lesson.score and on_log:
         trainer.add_callback(HeldOutScores(lesson.score, on_log, trainer.accelerator.autocast))
     checkpoints = SftCheckpoints(trainer, key) if key else None
-    found = checkpoints.found if checkpoints else None
     use_attention(model)
     check_head(causal_of(model), trainer.accelerator)
     with fused_lora(model), watching_card(use_cpu) as card, PhaseTimer(card=card).on(SFT):
-        trainer.train(resume_from_checkpoint=str(found) if found else None)
+        trainer.train(resume_from_checkpoint=str(checkpoints.found) if checkpoints and checkpoints.found else None)
         if card is not None:
             lesson.facts["card"] = {SFT: card.read()[SFT]}
     return checkpoints.earlier_s if checkpoints else 0.0
 
 
-def _make_arguments(config: SftConfig, scratch_dir: Path, gradient_checkpointing: bool, in_bfloat16: bool) -> TrainingArguments:
+def _make_arguments(config: SftConfig, scratch_dir: Path, gradient_checkpointing: bool, use_cpu: bool) -> TrainingArguments:
     return TrainingArguments(
         output_dir=str(scratch_dir),
         max_steps=config.steps,
@@ -388,8 +388,8 @@ def _make_arguments(config: SftConfig, scratch_dir: Path, gradient_checkpointing
         adam_beta2=0.98,
         weight_decay=0.01,
         max_grad_norm=1.0,
-        bf16=in_bfloat16,
-        use_cpu=not torch.cuda.is_available(),
+        bf16=not use_cpu or has_bf16(),
+        use_cpu=use_cpu,
         logging_steps=max(1, min(50, config.steps // 20)),
         save_strategy="no",
         report_to="none",

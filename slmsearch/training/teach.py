@@ -227,10 +227,7 @@ def train_start(
         ModelError: an example is longer than the model's context.
         PreflightError: the judge that would grade them has not passed its qualification.
     """
-
-    def prepare() -> Lesson:
-        return prepare_start(config, sources, say, on_phase, digest)
-
+    prepare = partial(prepare_start, config, sources, say, on_phase, digest)
     return teach(config.policy, config.train, out, FACTS, prepare, on_log, on_phase, once)
 
 
@@ -252,15 +249,17 @@ def prepare_start(
         if source == DEMONSTRATIONS:
             continue
         if source == OWN:
-            sampler = TorchSampler(model.eval(), tokenizer, config.searcher.tool_role)
-            found, wrong = _own_episodes(environment, digest, sampler, say, on_phase)
+            found, wrong = _own_episodes(
+                environment, digest, TorchSampler(model.eval(), tokenizer, config.searcher.tool_role), say, on_phase
+            )
             missed = Counter[str]()
         else:
             shown, missed = collect_gold(config, digest) if source == GOLD and wrong is None else teaching.examples(source, wrong)
             if wrong is not None and not shown:
                 continue  # the model plays all of these right
             found = [encode_demonstration(demonstration, renderer, environment) for demonstration in shown]
-        kept[source] = list(within_context(model, _keep_fitting(environment, found, missed, source, say)))
+        if fitting := _keep_fitting(environment, found, missed, source, say, wrong is None or source == OWN):
+            kept[source] = list(within_context(model, fitting))
         left_out += missed
     listed = [[encoded for source in kept if source != BESIDE for encoded in kept[source]], kept.get(BESIDE, [])]
     count = None if DEMONSTRATIONS in sources else sum(map(len, listed))
@@ -275,7 +274,8 @@ def prepare_start(
         streams = [repeated(found, config.sft.seed) for found in listed if found]
         return in_turn([*streams, demonstrated(renderer, environment, fresh)] if count is None else streams)
 
-    return Lesson(model, tokenizer, settings, stream, facts, even, score=make_score(config, renderer, digest))
+    score, use_cpu = make_score(config, renderer, digest), config.policy.device == "cpu"
+    return Lesson(model, tokenizer, settings, stream, facts, even, score=score, use_cpu=use_cpu)
 
 
 def train_control(
@@ -299,10 +299,10 @@ def train_control(
     settings, environment = control_settings(config.control, config.sft), environment_of(config)
 
     def prepare(steps: int) -> Lesson:
-        model, tokenizer = load_student(config.policy.model_copy(update={"adapter": None}), settings.lora)
+        model, tokenizer = load_student(config.policy, settings.lora)
         renderer = ChatRenderer(tokenizer, config.searcher.tool_role)
         stream = partial(demonstrated, renderer, environment, settings)
-        lesson = Lesson(model, tokenizer, settings.model_copy(update={"steps": steps}), stream)
+        lesson = Lesson(model, tokenizer, settings.model_copy(update={"steps": steps}), stream, use_cpu=config.policy.device == "cpu")
         if config.sft.start == "none":
             return lesson
         shown, left_out = collect_gold(config, digest)
@@ -338,14 +338,16 @@ def measure_speed(config: RunConfig, digest: str | None = None) -> dict[str, flo
     return {"update_s": times.usual, "examples": lesson.facts["episodes"] or 0}
 
 
-def _keep_fitting(environment: Environment, found: Sequence[Encoded], left_out: Counter[str], source: str, say: Say) -> list[Encoded]:
+def _keep_fitting(
+    environment: Environment, found: Sequence[Encoded], left_out: Counter[str], source: str, say: Say, needed: bool = True
+) -> list[Encoded]:
     limits = environment.limits
     as_written = source == OWN and limits.max_example_tokens is None  # the policy's own episodes end within its limits
     kept = [encoded for encoded in found if as_written or fits(encoded, limits)]
     left_out["too long"] = len(found) - len(kept)
     reasons = ", ".join(f"{count} {reason}" for reason, count in left_out.most_common() if count) or "none"
     say(f"{len(kept)} examples; left out: {reasons}")
-    if not kept:
+    if needed and not kept:
         raise TrainingError(f"no example is left ({reasons}): {environment.teaching.advice or f'raise {limits.settings[0]}'}")
     return kept
 

@@ -2,10 +2,11 @@
 
 import itertools
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, gettempdir
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from peft.tuners.lora import Linear as LoraLinear
 from torch.nn import Linear, Parameter
 from trl.models import unwrap_model_for_generation
 
+from slmsearch.artifacts.writers import is_abandoned, writer_mark
 from slmsearch.config import PolicyConfig, TrainConfig
 from slmsearch.episodes.chat_renderer import ChatRenderer
 from slmsearch.episodes.sampler import Sampler
@@ -27,6 +29,16 @@ from slmsearch.training.block_sizes import MERGE_UP_TO
 from slmsearch.training.fused_lora import unchanged_adapters
 from slmsearch.training.grpo import AdapterClient
 from slmsearch.training.rollout_bridge import OpenSampler
+
+
+@contextmanager
+def folder_in_memory() -> Iterator[Path]:
+    """Create a temporary folder, in memory where there is such a place; first remove those of processes that were killed."""
+    memory = Path("/dev/shm" if os.access("/dev/shm", os.W_OK) else gettempdir())
+    for left in filter(is_abandoned, memory.glob("slmsearch-*-*@*")):
+        shutil.rmtree(left, ignore_errors=True)
+    with TemporaryDirectory(prefix="slmsearch-", suffix=f"-{writer_mark()}", dir=memory) as name:
+        yield Path(name)
 
 
 def open_torch_sampler(tokenizer: Any, tool_role: str) -> OpenSampler:
@@ -97,9 +109,7 @@ def open_vllm_sampler(tokenizer: Any, tool_role: str) -> OpenSampler:
             with ExitStack() as stack:
                 engine: Engine
                 if isinstance(model, PeftModel):
-                    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-                    number = next(numbers)
-                    directory = Path(stack.enter_context(TemporaryDirectory(prefix="slmsearch-", dir=memory)))
+                    number, directory = next(numbers), stack.enter_context(folder_in_memory())
                     model.save_pretrained(str(directory), selected_adapters=["default"], save_embedding_layers=False)
                     if colocated:
                         engine = ColocatedEngine(generation.llm, directory, number)

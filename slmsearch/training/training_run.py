@@ -5,6 +5,7 @@ a manifest is finished. Heavy packages are imported from here on; `launch.py` st
 """
 
 import json
+import logging
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -110,6 +111,8 @@ def _train(
     if config.train.monitor.held_out and held_out:
         spread = held_out[:: max(1, len(held_out) // config.train.monitor.held_out)][: config.train.monitor.held_out]
         callback.watch(BestWeights(model, lambda: bridge.score(spread, trainer)), past, checkpoint)
+    else:
+        logging.getLogger(__name__).warning("no questions are held out, so no collapse will be noticed, and the last weights are kept")
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     if trainer.state.global_step < max_steps:
         raise TrainingError(f"stopped at step {trainer.state.global_step} of {max_steps}; run the same command to go on")

@@ -146,10 +146,10 @@ class RunRegistry:
     def versions(self) -> list[VersionRecord]:
         """Return every version of every registered model, the newest first."""
         aliases: dict[tuple[str, str], list[str]] = {}
-        for model in self.client.search_registered_models(max_results=PAGE):
+        for model in _every_page(partial(self.client.search_registered_models, max_results=PAGE)):
             for alias, version in model.aliases.items():
                 aliases.setdefault((model.name, str(version)), []).append(alias)
-        found = [_version_record(version, aliases) for version in self.client.search_model_versions(max_results=PAGE)]
+        found = [_version_record(version, aliases) for version in _every_page(partial(self.client.search_model_versions, max_results=PAGE))]
         return sorted(found, key=lambda version: version.created_s, reverse=True)
 
     @as_service
@@ -161,7 +161,7 @@ class RunRegistry:
     @as_service
     def all_documents(self) -> dict[str, str]:
         """Return the same of all registered models that have it, by name."""
-        models = _every_page(partial(self.client.search_registered_models, max_results=100))
+        models = _every_page(partial(self.client.search_registered_models, max_results=PAGE))
         return {str(model.name): str(model.tags[DOCUMENTS]) for model in models if DOCUMENTS in (model.tags or {})}
 
     @as_service

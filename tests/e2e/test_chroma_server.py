@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,11 @@ from slmsearch.errors import IndexUnusableError
 from slmsearch.processes.ports import free_port
 from slmsearch.retrieval import search as searching
 from slmsearch.retrieval.build import build_index
+from slmsearch.retrieval.chroma import Server, _connected
 from slmsearch.retrieval.search import open_index
 from slmsearch.retrieval.upkeep import remove_version, verify_version
 from tests.e2e.index_cycle import make_corpus
+from tests.loopback import listening
 from tests.slmsearch.retrieval.conftest import HashEmbedder
 
 START_SECONDS = 60
@@ -117,3 +120,19 @@ def test_without_a_server_nothing_is_built(tmp_path: Path):
         build_index(corpus, tmp_path / "index", config(nobody), embedder=HashEmbedder())
     assert "\n" not in str(raised.value)
     assert not (tmp_path / "index" / "CURRENT").exists()
+
+
+def test_user_password_and_path_of_the_address_are_used() -> None:
+    asked: list[tuple[str | None, str]] = []
+
+    class Refusing(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append((self.headers["Authorization"], self.path))
+            self.send_error(401)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    with listening(Refusing) as address, pytest.raises(IndexUnusableError, match="no Chroma server answers"):
+        _connected(Server(address.replace("//", "//ada:l%40ne@") + "/chroma/", "c"))
+    assert asked and all(told == "Basic YWRhOmxAbmU=" and path.startswith("/chroma/api/v2/") for told, path in asked), asked

@@ -199,7 +199,12 @@ def test_a_full_disk_is_said_before_anything_is_embedded(
         (["report", "latest", "--figure", "x.pdf"], 2, "x.pdf has no suffix of a picture that can be written; name it .png or .svg"),
         (["report", "latest", "--figure", "x.png", "--output", "y.html"], 2, "leave them out with --figure"),
         (["report", "latest", "--figure", "x.png"], 3, "MLflow holds no run of a flow yet"),
-        (["run", "validate", "--corpus.pages", "gone.jsonl"], 2, "gone.jsonl does not exist"),
+        (["run", "validate", "--corpus.pages", "gone.jsonl"], 3, "gone.jsonl does not exist"),
+        (
+            ["run", "train-and-eval", "--decision.metric", "answer/words"],
+            2,
+            "decision.metric 'answer/words' is no mean over questions; use one",
+        ),
         (["run", "train-and-eval", "--policy.model", "data/no/model"], 3, "no model at"),
         (["train", "--policy.model", "data/no/model"], 3, "no model at"),
     ],

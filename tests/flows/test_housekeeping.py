@@ -1,5 +1,6 @@
 """Taking away what nothing needs, after real flows over several corpora in one store; a month later."""
 
+import fcntl
 import json
 import os
 import shutil
@@ -129,6 +130,12 @@ def test_what_aliases_and_current_need_stays_and_the_rest_goes(history: tuple[Ru
     assert {evaluated["key"], other["lineage"]["eval_key_after"]} <= named(planned, "evals")
     assert {half.name, partial.name, scratch.name, f"{STAGING_PREFIX}y-999999999"} <= named(planned, "half-written")
     assert named(planned, "gguf") == {"abc"} and not named(Housekeeping(config, RULES).plan(), "gguf")
+    (exported / "abc.gguf").write_text("weights")
+    with (exported / "abc.gguf").open("rb") as playing:
+        fcntl.flock(playing, fcntl.LOCK_SH)
+        assert not named(Housekeeping(config, RULES, LATER).plan(), "gguf"), "a service plays it"
+        with pytest.raises(ServiceError, match="a process has begun to play it"):
+            housekeeping._delete(Item("gguf", exported.name, 30, path=exported), None, config.retrieval)
     assert scratch.name not in named(Housekeeping(config, RULES).plan(), "half-written"), (
         "a training that was killed lately goes on from it"
     )

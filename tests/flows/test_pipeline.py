@@ -19,7 +19,7 @@ from flows.nightly import nightly
 from flows.runtime.device import device, device_names
 from flows.train import train, train_and_eval
 from slmsearch.config import JudgeConfig, RunConfig
-from slmsearch.errors import ConfigError, InvalidDataError, ModelError, PreflightError, TrainingError
+from slmsearch.errors import CorpusError, InvalidDataError, ModelError, PreflightError, TrainingError
 from slmsearch.judge.prompt import render_prompt
 from slmsearch.judge.qualify import load_cases, qualify, require_qualified
 from slmsearch.retrieval.versions import current_key
@@ -27,10 +27,12 @@ from slmsearch.training.files import JUDGE
 from slmsearch.training.job import TrainJob
 from slmsearch.training.reports import Collapse
 from tasks import record
+from tasks.lineage import made_by, named_by
 from tasks.nights import nights_dir
 from tasks.promotion import find_champion
 from tasks.runs import LATEST, find_run, load_results
 from tasks.tracking import Tracker, open_tracker
+from tasks.tracking.run_registry import _run_record
 from tests.flows.fakes import STEPS_TRAINED, FakeTraining, make_config, replace_heavy_parts, shown_artifacts, write_corpus
 from tests.judge_server import Behaviour, JudgeServer
 
@@ -193,6 +195,9 @@ def test_a_run_on_real_pages_is_shown_beside_reading_and_remembering(config: Run
     first, other = summary["lineage"], train_and_eval(config.changed({"sft.start": "gold", "train.seed": 1}))["lineage"]
     keys = ("sft_key", "reader_key", "control_key", "train_key")
     assert [first[key] == other[key] for key in keys] == [True, True, False, False], "seeds share the start and the reader"
+    kept = {f"control-{first[key]}" for key in ("reader_key", "control_key")}
+    assert kept <= {ref.key for ref in named_by({f"slmsearch.{key}": value for key, value in first.items()}) if ref.kind == "training"}
+    assert f"control-{first['reader_key']}" in {made.key for name in runs for made in map(made_by, map(_run_record, runs[name])) if made}
 
 
 def test_a_second_run_finds_what_has_not_changed(small: RunConfig) -> None:
@@ -350,7 +355,7 @@ def test_what_is_missing_is_said_before_anything_is_done(config: RunConfig) -> N
     with pytest.raises(ModelError, match="/no/such/model"):
         train_and_eval(gone)
     gone = config.model_copy(update={"corpus": config.corpus.model_copy(update={"pages": "/no/such/pages.jsonl"})})
-    with pytest.raises(ConfigError, match=r"corpus\.pages"):
+    with pytest.raises(CorpusError, match=r"corpus\.pages"):
         validate(gone)
     assert not mlflow_runs(config)
 

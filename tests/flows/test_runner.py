@@ -88,7 +88,9 @@ def test_only_a_pointer_of_ours_to_nowhere_is_replaced(tmp_path: Path, monkeypat
         pointer.unlink(missing_ok=True)
         if before:
             pointer.write_text(before)
-        with up._announced(PathsConfig(data_dir=str(tmp_path)), record, "user:password"):
+        told: list[str] = []
+        with up._announced(PathsConfig(data_dir=str(tmp_path)), record, "user:password", told.append):
+            assert bool(told) is not taken
             assert ("127.0.0.1:8" in pointer.read_text()) is taken
         assert pointer.exists() is not taken, "the user's own stays"
 

@@ -209,7 +209,7 @@ def test_a_missing_program_gives_its_install_command(invoke: Invoke, monkeypatch
     ("arguments", "words"),
     [
         (("policy", "--engine", "llamacpp", "--model", "no/such.gguf"), "no GGUF at"),
-        (("policy", "--engine", "llamacpp", "--model", "nothing.gguf"), "no GGUF at"),
+        (("policy", "--engine", "llamacpp", "--model", "nothing.gguf"), "no GGUF at 'nothing.gguf'"),
         (("policy", "--engine", "transformers", "--model", "/no/such/model"), "no model at '/no/such/model'"),
         (("policy", "--engine", "transformers", "--model", "owner/model"), "owner/model is not in the Hub's cache and cannot be fetched"),
         (("policy", "--engine", "transformers", "--model", "no such model"), "it is no Hub id"),

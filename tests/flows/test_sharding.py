@@ -75,6 +75,14 @@ def test_what_is_played_is_not_played_again(play: Any) -> None:
     assert sorted(name for name, _ in server.runs.values()) == ["1-of-4", "4-of-4"]
 
 
+def test_what_another_run_has_stored_as_a_whole_is_not_played(play: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    server, made = play(lambda n: [Running(), Completed()])
+    monkeypatch.setattr(sharding, "has_evaluation", lambda evals, key: key == "k" and bool(server.runs))  # while the first ones are played
+    monkeypatch.setattr(sharding, "is_played", lambda *_: False)  # it has removed the shards
+    made.until_done(SHARDS)
+    assert len(server.runs) == 4
+
+
 @pytest.mark.parametrize("end", [Crashed(message="exited with -9"), Cancelled(message="its worker was terminated"), Completed()])
 def test_a_shard_that_is_lost_is_submitted_again(play: Any, end: State[Any]) -> None:
     def story(number: int) -> list[State[Any]]:

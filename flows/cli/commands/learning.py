@@ -79,7 +79,7 @@ def learn(session: Session, pages: str, budget: float, model: str | None, live: 
     session.say_where()
     session.say(look_at_documents(session, SHOWN_PAGES)[1])
     result = session.run("learn", here=False, live=live)
-    session.finish(result, render_learnt(result, session.config.paths, session.config.decision))
+    session.finish(result, render_learnt(result, session.config.paths, session.config.decision), result.get("decision") == "reject")
 
 
 @command(cli, "evaluate")

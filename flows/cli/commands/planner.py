@@ -170,14 +170,22 @@ def export_push(
 
 
 def _find_base(session: Session, adapter: Path) -> str:
-    """Return the base that an adapter names, where it lies on this machine; it must be here or on the Hub."""
-    from flows.runtime.fetching import require_policy
-    from slmsearch.config import PolicyConfig
-    from slmsearch.models.known import known_name, path_of
-    from slmsearch.training.export import find_base
+    """Return the base that an adapter names, where it lies on this machine; it must be here or on the Hub.
 
-    paths = session.config.paths
-    base = path_of(known_name(find_base(adapter)), paths.data_dir)
+    The name has no commit, and the id of a known model on the Hub may mean that model or the packaged one: the adapter's training decides,
+    then `policy.model`.
+    """
+    from flows.runtime.fetching import require_policy
+    from slmsearch.artifacts.files import read_json
+    from slmsearch.config import PolicyConfig
+    from slmsearch.models.known import known_name, path_of, split_commit
+    from slmsearch.training.export import find_base
+    from slmsearch.training.files import JOB
+
+    paths, named = session.config.paths, find_base(adapter)
+    trained = read_json(adapter.parent / JOB).get("config", {}).get("policy", {}).get("model", "")
+    told = (model for model in (trained, session.config.policy.model) if split_commit(model)[0] == named)
+    base = next(told, path_of(known_name(named), paths.data_dir))
     require_policy(PolicyConfig(model=base), paths)
     return base
 

@@ -31,7 +31,14 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "prefect": ("prefect server", "prefect.server", SERVER),
     "mlflow": ("mlflow server", "mlflow ui", "mlflow.server"),
     "chroma": ("chroma run", "chromadb.app"),
-    "model": ("ollama serve", "slmsearch.serving.engines.llama_server", "llama-server", "vllm serve", "vllm.entrypoints"),
+    "model": (
+        "ollama serve",
+        "slmsearch.serving.engines.llama_server",
+        "llama-server",
+        "transformers serve",
+        "vllm serve",
+        "vllm.entrypoints",
+    ),
 }
 """Text in the command line of each kind of server."""
 

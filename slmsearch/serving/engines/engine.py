@@ -43,7 +43,8 @@ class ServerEngine:
         """Refuse requests that this engine cannot serve.
 
         Raises:
-            ConfigError: the engine does not support an option or a model.
+            ConfigError: the engine does not support an option or a kind of model.
+            ModelError: model or adapter does not exist.
         """
 
     def find(self, request: ServeRequest) -> list[str]:

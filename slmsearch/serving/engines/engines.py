@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar
 
-from slmsearch.errors import ConfigError, ServiceError
+from slmsearch.errors import ConfigError, ModelError, ServiceError
 from slmsearch.sampling.vllm import LORA_RANKS
 from slmsearch.serving.engines.engine import Say, ServerEngine
 from slmsearch.serving.engines.hub import check_model, fetch_model, hub_name
@@ -92,7 +92,7 @@ class Vllm(_HubEngine):
         super().check(request)
         for name, path in request.adapters:
             if not (Path(path) / "adapter_config.json").is_file():
-                raise ConfigError(f"adapter {name!r}: no LoRA adapter at {path} (adapter_config.json is missing)")
+                raise ModelError(f"adapter {name!r}: no LoRA adapter at {path} (adapter_config.json is missing)")
 
     def find(self, request: ServeRequest) -> list[str]:
         if sys.platform != "linux":

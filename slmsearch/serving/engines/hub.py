@@ -1,13 +1,14 @@
 """Names of models, and weights of the Hub for vLLM and transformers.
 
-A judge has its name in Ollama's library with every engine, so that `judge.model` and stored verdicts stay valid when the engine changes.
+A judge has its name in Ollama's library with every engine but transformers, so that `judge.model` and stored verdicts stay valid when the
+engine changes.
 """
 
 import re
 from pathlib import Path
 from typing import NamedTuple
 
-from slmsearch.errors import ConfigError, ServiceError
+from slmsearch.errors import ConfigError, ModelError, ServiceError
 from slmsearch.foreign import cause_of
 from slmsearch.serving.engines.engine import Say
 
@@ -48,7 +49,7 @@ def check_model(model: str) -> None:
     """Refuse a name that is neither a directory with a model nor the id of one on the Hub.
 
     Raises:
-        ConfigError: it is a path (absolute, or with a dot first) without a model, or no valid id.
+        ModelError: it is a path (absolute, or with a dot first) without a model, or no valid id.
     """
     from huggingface_hub.errors import HFValidationError
     from huggingface_hub.utils import validate_repo_id
@@ -56,14 +57,12 @@ def check_model(model: str) -> None:
     path = Path(model)
     if path.is_absolute() or model.startswith(".") or path.is_dir():
         if not (path / "config.json").is_file():
-            raise ConfigError(
-                f"no model at {model!r} (config.json is missing): correct --model; `slmsearch models list` shows what is here"
-            )
+            raise ModelError(f"no model at {model!r} (config.json is missing): correct --model; `slmsearch models list` shows what is here")
         return
     try:
         validate_repo_id(model)
     except HFValidationError as error:
-        raise ConfigError(f"no model at {model!r}, and it is no Hub id: correct --model") from error
+        raise ModelError(f"no model at {model!r}, and it is no Hub id: correct --model") from error
 
 
 def fetch_model(model: str, say: Say) -> None:

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import ClassVar
 
-from slmsearch.errors import ConfigError, ServiceError
+from slmsearch.errors import ConfigError, ModelError, ServiceError
 from slmsearch.serving.engines.engine import Say, ServerEngine
 from slmsearch.serving.engines.hub import KNOWN
 from slmsearch.serving.engines.request import ServeRequest
@@ -49,7 +49,7 @@ class LlamaCpp(ServerEngine):
         model = _gguf_name(request.model)
         if not Path(model).is_file() and not _REPOSITORY.fullmatch(model):
             example = KNOWN["qwen2.5:3b"].gguf
-            raise ConfigError(f"no GGUF at {model!r}: give --model FILE.gguf, or a repository of the Hub such as {example}")
+            raise ModelError(f"no GGUF at {model!r}: give --model FILE.gguf, or a repository of the Hub such as {example}")
         if request.gpu_memory not in (None, 0.0):
             raise ConfigError(
                 "llama.cpp counts layers, not shares of memory: leave --gpu-memory out (as many as fit), say 0 (none), or"
@@ -59,7 +59,7 @@ class LlamaCpp(ServerEngine):
             raise ConfigError("llama.cpp adds all its LoRA adapters up: give one --lora-adapter, or take --engine vllm to choose by name")
         for name, path in request.adapters:
             if not Path(path).is_file():
-                raise ConfigError(f"adapter {name!r}: no GGUF at {path}; llama.cpp's convert_lora_to_gguf.py makes one of a LoRA directory")
+                raise ModelError(f"adapter {name!r}: no GGUF at {path}; llama.cpp's convert_lora_to_gguf.py makes one of a LoRA directory")
 
     def find(self, request: ServeRequest) -> list[str]:
         try:

@@ -13,7 +13,7 @@ from slmsearch.environments.searcher.random_turns import random_turn
 from slmsearch.environments.searcher.searcher_environment import SearcherEnvironment
 from slmsearch.episodes.scripted import ScriptedSampler
 from slmsearch.errors import EvaluationError
-from slmsearch.evaluate import run
+from slmsearch.evaluate import run, store
 from slmsearch.evaluate import shards as shards_module
 from slmsearch.evaluate.policies import parse_policy
 from slmsearch.evaluate.shards import Shard, has_shard, merge_shards, remove_shards, shards_dir, split_shards, write_shard
@@ -72,6 +72,21 @@ def test_merged_shards_are_what_one_process_stores(tmp_path: Path, wanted: int) 
     assert without_clocks(many) == without_clocks(one)
     remove_shards(tmp_path / "many", "key")
     assert sorted(path.name for path in (tmp_path / "many").rglob("*") if path.is_dir()) == [".shards", "key"]
+
+
+@pytest.mark.usefixtures("model")
+def test_a_shard_that_can_not_be_written_matters_only_until_the_whole_is_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shard, whole = split_shards(len(QUESTIONS), CONFIG.evaluate.batch_size, 2)[0], play()
+
+    def removed_meanwhile(*_: object) -> None:
+        raise FileNotFoundError("another run has removed the shards")
+
+    with monkeypatch.context() as patch, pytest.raises(EvaluationError, match="another run has removed"):
+        patch.setattr(store, "publish", removed_meanwhile)
+        write_shard(tmp_path, "key", shard, play(shard), {}, "")
+    write_evaluation(tmp_path, "key", whole, {}, "")
+    monkeypatch.setattr(store, "publish", removed_meanwhile)
+    write_shard(tmp_path, "key", shard, play(shard), {}, "")
 
 
 @pytest.mark.usefixtures("model")

@@ -42,7 +42,8 @@ def test_an_adapter_that_names_a_known_model_by_its_id_on_the_hub_is_put_on_it(t
     adapter = put(tmp_path / "elsewhere", KNOWN[BASE].hub_id)
     assert trained_policy(PolicyConfig(model="tiny-searcher"), str(adapter)).model == BASE
     own = PolicyConfig(model=KNOWN[BASE].hub_id)
-    assert trained_policy(own, str(adapter)).model == own.model, "what the settings name is taken as it is"
+    pinned = PolicyConfig(model=f"{own.model}@0123abc")
+    assert [trained_policy(one, str(adapter)).model for one in (own, pinned)] == [own.model, pinned.model], "what the settings name"
 
 
 def test_adapters_are_listed_with_the_licence_of_their_card_or_else_of_their_base(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """llama.cpp, the real one, plays a model as torch does, and says in one line what it cannot."""
 
 import copy
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from slmsearch.models.hashes import model_hash
 from slmsearch.models.load import load_model, load_tokenizer
 from slmsearch.sampling import llamacpp
 from slmsearch.sampling.engine_sampler import CompletionRequest
-from slmsearch.sampling.llamacpp import LlamaCppEngine, LlamaCppSampler
+from slmsearch.sampling.llamacpp import LlamaCppEngine, LlamaCppSampler, is_loaded
 from slmsearch.sampling.load_sampler import make_sampler
 from slmsearch.training.export_gguf import Interface, export_gguf
 from tests.root import ROOT
@@ -60,6 +61,11 @@ def test_greedy_episodes_are_those_of_torch(tiny: Path) -> None:
     ours, theirs = ([[(turn.text, turn.context_ids, turn.sampled_ids) for turn in e.turns] for e in episodes] for episodes in played)
     assert ours == theirs and max(map(len, ours)) > 3
     assert [episode.answer for episode in played[0]] == [episode.answer for episode in played[1]]
+
+
+def test_a_file_that_is_loaded_is_known(tiny: Path, engine: LlamaCppEngine, tmp_path: Path) -> None:
+    shutil.copy(tiny, other := tmp_path / "other.gguf")
+    assert is_loaded(tiny) and not is_loaded(other)
 
 
 def test_a_turn_ends_with_its_stop_text_its_end_token_or_its_limit(engine: LlamaCppEngine) -> None:

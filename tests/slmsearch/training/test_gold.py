@@ -220,6 +220,12 @@ def test_gold_after_own_shows_what_was_played_and_never_right(corpus, model_dir,
     monkeypatch.setattr(teach, "sample_own", lambda questions, *_: ([Episode(one.id, (), "answered") for one in questions], []))
     assert teach.prepare_start(config, sources, print).facts["source"] == "own", "the model knows all of it"
 
+    monkeypatch.setattr(teach, "sample_own", sample)
+    short = config.changed({"searcher.max_turn_tokens": 2})
+    assert teach.prepare_start(short, sources, print).facts["source"] == "own", "no other example fits"
+    with pytest.raises(TrainingError, match="no example is left"):
+        teach.prepare_start(short, ["gold"], print)
+
 
 def test_a_start_of_own_episodes_is_named_by_how_they_are_sampled(corpus, model_dir, tmp_path):
     config = make_config(corpus, model_dir, tmp_path)

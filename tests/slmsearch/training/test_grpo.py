@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from trl import GRPOTrainer
 from trl.trainer import grpo_trainer
 
-from slmsearch.config import RunConfig, SearcherConfig, TrainConfig, VllmConfig
+from slmsearch.config import RewardConfig, RunConfig, SearcherConfig, TrainConfig, VllmConfig
 from slmsearch.environments.searcher.searcher_environment import SearcherEnvironment
 from slmsearch.errors import ConfigError, TrainingError
 from slmsearch.models.attention import use_attention
@@ -45,6 +45,12 @@ def test_episodes_that_cannot_be_dealt_out_evenly(tmp_path):
     config = RunConfig(train=TrainConfig(questions_per_step=3, group_size=3, accumulation=2))
     with pytest.raises(ConfigError, match="9 episodes a step"):
         make_arguments(SearcherEnvironment(config), tmp_path, 10, use_cpu=True)
+
+
+def test_groups_that_processes_share_are_refused_where_one_answer_pays_for_the_others(tmp_path):
+    train = TrainConfig(questions_per_step=3, group_size=8, num_processes=2)
+    with pytest.raises(ConfigError, match=r"3 groups cannot be split over 2 processes: change train.questions_per_step"):
+        make_arguments(SearcherEnvironment(RunConfig(train=train, reward=RewardConfig(abstained=0.2))), tmp_path, 10, use_cpu=True)
 
 
 def test_arguments_follow_the_configuration(tmp_path):

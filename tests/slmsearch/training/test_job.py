@@ -86,6 +86,15 @@ def test_a_control_is_named_by_what_its_examples_are_written_with(config, settin
     assert control_key(steps.changed(setting), "m", "t") != control_key(steps, "m", "t")
 
 
+def test_a_control_that_goes_on_with_an_adapter_is_named_by_it(config, tmp_path):
+    steps, keys = config.changed({"control.steps": 5, "sft.start": "none"}), set()
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "adapter_model.safetensors").write_text(name)
+        keys.add(control_key(steps.changed({"policy.adapter": str(tmp_path / name)}), "m", "t"))
+    assert len({*keys, control_key(steps, "m", "t")}) == 3
+
+
 def test_data_index_and_weights_are_in_the_key(config):
     keys = {train_key(config, "d", "i"), train_key(config, "e", "i"), train_key(config, "d", "j")}
     (Path(config.policy.model) / "README.md").write_text("notes do not count")

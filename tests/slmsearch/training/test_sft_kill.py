@@ -19,6 +19,7 @@ from slmsearch.training.grpo_settings import make_adapter_config
 from slmsearch.training.sft import DemonstrationTrainer, Lesson, train_sft
 from slmsearch.training.sft_checkpoints import PROGRESS
 from slmsearch.training.streams import repeated
+from slmsearch.training.teach import load_student
 from tests.slmsearch.training import sft_worker
 from tests.slmsearch.training.sft_worker import make_llama, teach_small, write_llama
 
@@ -199,6 +200,25 @@ def test_a_control_that_is_killed_goes_on_with_the_steps_that_were_measured(tmp_
     assert not scratch_of(out).exists()
     shutil.copytree(base, scratch_of(out))  # killed after it was published
     assert teach.train_control(config, out, 100.0) == facts and not scratch_of(out).exists()
+
+
+def test_a_control_begins_where_reinforcement_begins_and_on_the_same_device(tmp_path, monkeypatch):
+    begun = []
+
+    def load(policy, lora):
+        begun.append(policy)
+        return load_student(policy.model_copy(update={"adapter": None}), lora)
+
+    def look(lesson, *args, **told):
+        begun.append(lesson.use_cpu)
+        raise Killed
+
+    monkeypatch.setattr(teach, "load_student", load)
+    monkeypatch.setattr(teach, "train_sft", look)
+    config = RunConfig(policy=PolicyConfig(model=write_llama(tmp_path / "base"), adapter="earlier", device="cpu"))
+    with pytest.raises(Killed):
+        teach.train_control(config.changed({"control.steps": 5, "sft.lora": True}), tmp_path / "control", 100.0)
+    assert begun == [config.policy, True]
 
 
 def test_the_same_seed_gives_the_same_adapter(tmp_path, one_thread):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from slmsearch.errors import ConfigError, ServiceError
+from slmsearch.errors import ConfigError, ModelError, ServiceError
 from slmsearch.judge.prompt import MAX_ANSWER_CHARS, MAX_REPLY_TOKENS, THOUGHT_TOKENS, render_prompt
 from slmsearch.judge.qualify import load_cases
 from slmsearch.serving.engines.background import ORDERS, Order
@@ -51,7 +51,7 @@ def test_one_adapter_is_what_clients_ask_for(tmp_path: Path) -> None:
 def test_vllm_is_for_linux_and_a_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="vLLM runs on the GPU"):
         Vllm().check(replace(HUB, gpu_memory=0.0))
-    with pytest.raises(ConfigError, match="no LoRA adapter at /nowhere"):
+    with pytest.raises(ModelError, match="no LoRA adapter at /nowhere"):
         Vllm().check(replace(HUB, adapters=(("a", "/nowhere"),)))
     monkeypatch.setattr(sys, "platform", "win32")
     with pytest.raises(ServiceError, match="vLLM runs on Linux only, and this is win32"):
@@ -110,7 +110,7 @@ def test_llama_server_fetches_a_repository_itself_and_the_packaged_one_cannot(
 
 @pytest.mark.parametrize("model", ["m.gguf", "owner/r/m.gguf", "/nowhere/m", "llama9:1b", "", "../m", "owner/m.gguf"])
 def test_what_is_neither_a_gguf_nor_a_repository_is_refused(model: str) -> None:
-    with pytest.raises(ConfigError, match="no GGUF at"):
+    with pytest.raises(ModelError, match="no GGUF at"):
         LlamaCpp().check(replace(HUB, model=model))
 
 
@@ -122,7 +122,7 @@ def test_llama_cpp_refuses_what_it_cannot_do(tmp_path: Path) -> None:
         LlamaCpp().check(replace(HUB, gpu_memory=0.5))
     with pytest.raises(ConfigError, match="adds all its LoRA adapters up"):
         LlamaCpp().check(replace(HUB, adapters=(("a", "a"), ("b", "b"))))
-    with pytest.raises(ConfigError, match=r"adapter 'a': no GGUF at .*convert_lora_to_gguf.py makes one"):
+    with pytest.raises(ModelError, match=r"adapter 'a': no GGUF at .*convert_lora_to_gguf.py makes one"):
         LlamaCpp().check(replace(HUB, adapters=(("a", str(tmp_path)),)))
 
 
@@ -133,10 +133,11 @@ def test_transformers_serve_refuses_what_it_cannot_do(tmp_path: Path) -> None:
         ({"gpu_memory": 0.5}, "share of the GPU's memory"),
         ({"ctx_size": 512}, "leave --ctx-size out"),
         ({"parallel": 4}, "one request at a time"),
-        ({"model": str(tmp_path)}, "config.json is missing"),
     ):
         with pytest.raises(ConfigError, match=message):
             engine.check(replace(HUB, **asked))  # type: ignore[arg-type]
+    with pytest.raises(ModelError, match=r"config\.json is missing"):
+        engine.check(replace(HUB, model=str(tmp_path)))
     assert engine.client_name(replace(HUB, model="qwen2.5:7b", name="qwen2.5:7b")) == KNOWN["qwen2.5:7b"].hub
     assert "cpu" in engine.command(["transformers"], replace(HUB, gpu_memory=0.0))
 

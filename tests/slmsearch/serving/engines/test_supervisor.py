@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from slmsearch.errors import ConfigError, ServiceError
+from slmsearch.errors import ModelError, ServiceError
 from slmsearch.processes.ports import free_port
 from slmsearch.serving.engines.llamacpp import LlamaCpp
 from slmsearch.serving.engines.request import Endpoint, ServeRequest
@@ -180,7 +180,7 @@ def test_a_missing_program_gives_the_install_command(request_: ServeRequest, tmp
 
 def test_a_missing_model_is_refused_before_anything_starts(programs: Programs, request_: ServeRequest, tmp_path: Path) -> None:
     programs("llama-server", "openai_server.py")
-    with pytest.raises(ConfigError, match=r"no GGUF at '/no/such.gguf'"):
+    with pytest.raises(ModelError, match=r"no GGUF at '/no/such.gguf'"):
         supervise(
             LlamaCpp(), replace(request_, model="/no/such.gguf"), SupervisorContext(tmp_path / "serve", print), threading.Event(), print
         )
