@@ -212,7 +212,7 @@ def _delete(item: Item, registry: RunRegistry | None, retrieval: RetrievalConfig
         for file in list(_older_files(item.path, item.before_s)):
             file.unlink(missing_ok=True)
     elif item.key.startswith(PARTIAL_PREFIX):
-        remove_partial(item.path)
+        remove_partial(item.path, retrieval)
     elif item.key.endswith(SCRATCH):
         with FileLock(item.path.with_suffix(".lock"), timeout=0):  # of the model that is taught with it
             remove(item.path, ignore_errors=False)

@@ -120,7 +120,8 @@ def ask(data: Data, run_id: str, config: RunConfig, progress: Callable[[int, int
     last = read_json(folder / ASKED)
     if last.get("run") == run_id and read_json(folder / PRINTS) == prints:
         return cast("Asked", last["asked"])
-    lines = (folder / QUESTIONS).read_text(encoding="utf-8").splitlines() if (folder / PRINTS).is_file() else []
+    written = (folder / QUESTIONS).read_text(encoding="utf-8") if (folder / PRINTS).is_file() else ""
+    lines = [line for line in written.split("\n") if line]  # an answer may hold other ends of lines
     if config.corpus.questions:
         given = list(read_questions(config.paths.corpora / data.digest))
         if not read_manifest(config.paths.corpora / data.digest).splits_given:  # those of before are kept

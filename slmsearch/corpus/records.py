@@ -28,9 +28,10 @@ def parse_page(row: Row, where: str) -> Page:
     Raises:
         CorpusError: a field is missing or of a wrong type.
     """
-    return Page(
-        _label(row, "id", where), _text(row, "title", where), _text(row, "content", where), _get(row, "metadata", where, dict) or {}
-    )
+    metadata = _get(row, "metadata", where, dict) or {}
+    if metadata:  # as a corpus stores it
+        metadata = json.loads(json.dumps(metadata, ensure_ascii=False, default=str).encode("utf-8", "replace"))
+    return Page(_label(row, "id", where), _text(row, "title", where), _text(row, "content", where), metadata)
 
 
 def write_rows(file: IO[bytes], rows: Iterable[Mapping[str, object]]) -> None:

@@ -294,7 +294,7 @@ def _folder_print(folder: Path) -> str:
         # An unreadable file is left out and reported when the folder is read.
         is_read = entry.reason in (None, Reason.SOURCE) or (entry.reason is Reason.KIND and _is_text(entry.path, MAX_FILE_MB))
         readable = is_read and os.access(entry.path, os.R_OK)
-        found.append([printable(entry.place), entry.reason, entry.detail, file_key(entry.path) if readable else None])
+        found.append([printable(entry.place), entry.reason, printable(entry.detail), file_key(entry.path) if readable else None])
     return content_key(
         folder=found, limits={"max_file_mb": MAX_FILE_MB, "timeout_s": TIMEOUT_S}, parsers=[version(name) for name in PARSERS]
     )

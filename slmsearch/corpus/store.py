@@ -8,6 +8,7 @@
 """
 
 import json
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import asdict, dataclass
@@ -16,7 +17,7 @@ from pathlib import Path
 from slmsearch.artifacts.directories import publish, remove, staging_directory
 from slmsearch.artifacts.files import read_json, replace_text
 from slmsearch.config import CorpusConfig
-from slmsearch.corpus.documents.skipped import Skipped
+from slmsearch.corpus.documents.skipped import PASSING, Skipped
 from slmsearch.corpus.pages import Page
 from slmsearch.corpus.questions import FIELDS, Question
 from slmsearch.corpus.records import Row, page_row, write_rows
@@ -30,6 +31,8 @@ PAGES = "pages.jsonl"
 QUESTIONS = "questions.jsonl"
 MANIFEST = "manifest.json"
 SOURCES = "sources"
+TRIED_AGAIN_S = 3600.0
+"""Time after which files are read again that were left out for a reason of `PASSING`, in seconds."""
 REMEDY = "build it again with `slmsearch setup`"
 
 
@@ -76,14 +79,14 @@ def build_corpus(
     def load() -> Source:
         return load_source(config, skipped, corpora_dir / SOURCES, progress)
 
-    return store_corpus(config, corpora_dir, load, source_parts(config), skipped, announce)
+    return store_corpus(config, corpora_dir, load, lambda: source_parts(config), skipped, announce)
 
 
 def store_corpus(
     config: CorpusConfig,
     corpora_dir: Path,
     load: Callable[[], Source],
-    parts: Mapping[str, object] | None,
+    parts_of: Callable[[], Mapping[str, object] | None],
     skipped: list[Skipped] | None = None,
     announce: Callable[[str], None] | None = None,
 ) -> str:
@@ -92,8 +95,8 @@ def store_corpus(
     Args:
         config: description of the source for the manifest.
         corpora_dir: parent of materialised corpora.
-        load: loads them; not called if the corpus of the same `parts` is stored and intact.
-        parts: everything that decides the result of `load`; None if unknown.
+        load: loads them; not called if the corpus of the same parts is stored and intact.
+        parts_of: returns everything that decides the result of `load`; None if unknown. A source that changes meanwhile is not remembered.
         skipped: list to which `load` adds files that it leaves out; filled from the stored list if `load` is not called.
         announce: called with the digest before the corpus is stored; not if `load` is not called.
 
@@ -101,6 +104,7 @@ def store_corpus(
         CorpusError: the source is missing or broken, or the corpus cannot be written; no partial corpus remains.
     """
     skipped = [] if skipped is None else skipped
+    parts = parts_of()
     key = content_key(**parts) if parts else None
     if key and (known := _remembered(corpora_dir, key)):
         skipped += known[1]
@@ -109,7 +113,7 @@ def store_corpus(
     split_of = {question.id: splits[question.id] for question in questions} if splits else assign_splits(questions)
     try:
         digest = _write(config, corpora_dir, pages, questions, split_of, bool(splits), announce)
-        if key:
+        if key and parts_of() == parts:
             (corpora_dir / SOURCES).mkdir(exist_ok=True)
             record = {"digest": digest, "parts": parts, "skipped": [asdict(item) for item in skipped]}
             replace_text(corpora_dir / SOURCES / f"{key}.json", json.dumps(record) + "\n")
@@ -136,7 +140,7 @@ def add_questions(config: CorpusConfig, corpora_dir: Path, digest: str, skipped:
         pages = [*read_pages(corpora_dir / digest)]
         return Source(pages, *load_asked(config, pages))
 
-    return store_corpus(config, corpora_dir, load, parts, skipped)
+    return store_corpus(config, corpora_dir, load, lambda: parts, skipped)
 
 
 def store_questions(config: CorpusConfig, corpora_dir: Path, load: Callable[[], list[Question]], parts: Mapping[str, object] | None) -> str:
@@ -147,7 +151,7 @@ def store_questions(config: CorpusConfig, corpora_dir: Path, load: Callable[[], 
         given = [question.split for question in questions]
         return Source([], questions, take_splits(questions, given, config.questions or "questions") if any(given) else {})
 
-    return store_corpus(config, corpora_dir, source, parts)
+    return store_corpus(config, corpora_dir, source, lambda: parts)
 
 
 def load_questions(corpora_dir: Path, digest: str) -> dict[str, list[Question]]:
@@ -281,9 +285,12 @@ def remove_corpus(corpora_dir: Path, digest: str) -> None:
 
 def _remembered(corpora_dir: Path, key: str) -> tuple[str, list[Skipped]] | None:
     """Return the stored digest of a source and the files it left out, if that corpus still exists and is intact."""
+    file = corpora_dir / SOURCES / f"{key}.json"
     try:
-        record = json.loads((corpora_dir / SOURCES / f"{key}.json").read_text(encoding="utf-8"))
+        record = json.loads(file.read_text(encoding="utf-8"))
         digest, skipped = record["digest"], [Skipped(**item) for item in record["skipped"]]
+        if any(item.reason in PASSING for item in skipped) and time.time() - file.stat().st_mtime > TRIED_AGAIN_S:
+            return None
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return (digest, skipped) if isinstance(digest, str) and is_complete(corpora_dir / digest) else None

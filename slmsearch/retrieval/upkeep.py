@@ -98,15 +98,17 @@ def remove_version(version: Path, config: RetrievalConfig) -> None:
     """Remove a version's directory with its collection on a Chroma server, a directory that is not a version, or what a killed build left.
 
     Raises:
-        IndexUnusableError: the version is the current one, or a process reads it; nothing is removed.
+        IndexUnusableError: the version is the current one, a process reads it, or its Chroma server does not answer; nothing is removed.
     """
     index_dir, key = version.parent, version.name
     with versions.pointer_lock(index_dir):
         if versions.current_key(index_dir) == key:
             raise IndexUnusableError(f"index version {key} is the current one")
         with versions.lease(version, alone=True) if (version / versions.MANIFEST).is_file() else nullcontext():
+            manifest = None
             with suppress(IndexUnusableError):  # a version of an older format, or without a readable manifest, has no collection
                 manifest = versions.read_version(index_dir, key)
+            if manifest is not None:
                 place = chroma_place(version, key, config.model_copy(update={"chroma_url": manifest.chroma_url}))
                 if isinstance(place, Server):
                     drop_collection(place)
@@ -116,15 +118,21 @@ def remove_version(version: Path, config: RetrievalConfig) -> None:
         remove_partial(index_dir / f"{PARTIAL_PREFIX}{key}")
 
 
-def remove_partial(partial: Path) -> None:
-    """Remove the vectors of a killed build of a version, and the lock of its builders unless the version exists.
+def remove_partial(partial: Path, config: RetrievalConfig | None = None) -> None:
+    """Remove the vectors of a killed build of a version, and unless the version exists the lock of its builders.
+
+    With `config` also what it put on the Chroma server.
 
     Raises:
         Timeout: a process builds the version.
+        IndexUnusableError: the server does not answer; nothing is removed.
     """
     index_dir, key = partial.parent, partial.name.removeprefix(PARTIAL_PREFIX)
     lock = lock_path(index_dir, key)
     with FileLock(lock, timeout=0):
+        place = chroma_place(index_dir / key, key, config) if config and not (index_dir / key).exists() else None
+        if isinstance(place, Server):
+            drop_collection(place)
         shutil.rmtree(partial, ignore_errors=True)
         if not (index_dir / key).exists():
             lock.unlink(missing_ok=True)

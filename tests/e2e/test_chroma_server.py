@@ -20,7 +20,7 @@ from slmsearch.retrieval import search as searching
 from slmsearch.retrieval.build import build_index
 from slmsearch.retrieval.chroma import Server, _connected
 from slmsearch.retrieval.search import open_index
-from slmsearch.retrieval.upkeep import remove_version, verify_version
+from slmsearch.retrieval.upkeep import remove_partial, remove_version, verify_version
 from tests.e2e.index_cycle import make_corpus
 from tests.loopback import listening
 from tests.slmsearch.retrieval.conftest import HashEmbedder
@@ -80,6 +80,21 @@ def test_a_server_serves_like_a_directory(url: str, tmp_path: Path, monkeypatch:
     served.close()
     remove_version(tmp_path / "served" / keys[0], config(url))
     assert f"slmsearch-{keys[0]}" not in collections(url) and f"slmsearch-{keys[1]}" in collections(url)
+
+
+def test_what_is_on_a_server_that_does_not_answer_is_removed_later(url: str, tmp_path: Path):
+    key = build_index(make_corpus(tmp_path, 3), tmp_path / "index", config(url), embedder=HashEmbedder())
+    manifest, name = tmp_path / "index" / key / "manifest.json", f"slmsearch-{key}"
+    (tmp_path / "index" / "CURRENT").unlink()
+    text = manifest.read_text()
+    manifest.write_text(text.replace(url, f"http://127.0.0.1:{free_port()}"))
+    with pytest.raises(IndexUnusableError, match="no Chroma server answers"):
+        remove_version(tmp_path / "index" / key, config(url))
+    manifest.write_text(text)
+    assert manifest.is_file() and name in collections(url)
+    manifest.parent.rename(partial := tmp_path / "index" / f".partial-{key}")  # as a build that was killed before it was published
+    remove_partial(partial, config(url))
+    assert name not in collections(url) and not partial.exists()
 
 
 def test_a_removed_version_leaves_its_graph_on_the_servers_disk(url: str, disk: Path, tmp_path: Path):

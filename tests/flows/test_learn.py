@@ -302,7 +302,8 @@ def test_what_people_corrected_is_trained_on(config: RunConfig, taught: Taught) 
     name = next(row["question"] for row in rows if row["page_ids"] == [page])
     number = int("".join(filter(str.isdigit, page.rpartition("town")[2])))
     log = FeedbackLog(config.paths.feedback)
-    log.append(Feedback(f"Who founded the town {page.rpartition('/')[2]}?", "nobody", "wrong", f"Rosa Mill{number}"))
+    asked = f"Who founded\u2028the town {page.rpartition('/')[2]}?"  # as a line that was copied
+    log.append(Feedback(asked, "nobody", "wrong", f"Rosa Mill{number}"))
     log.append(Feedback("Who rules the Moon?", "nobody", "wrong", "The Emperor"))
     log.append(Feedback(name, "1500", "right"))
     second = learn(config)
@@ -311,6 +312,7 @@ def test_what_people_corrected_is_trained_on(config: RunConfig, taught: Taught) 
     states = json.loads((learnt_dir(config.paths, config.corpus.pages) / "corrections.json").read_text())
     assert sorted(states.values()) == ["accepted", "answer in no section that the question finds"]
     assert "corrections       1 accepted" in render_result(second, config.paths, config.decision)
+    assert learn(config)["learnt"]["questions"]["corrections"] == second["learnt"]["questions"]["corrections"]
     assert second["n"] < first["n"] or second["learnt"]["planned"]["evaluate.limit"] < first["learnt"]["planned"]["evaluate.limit"]
 
 

@@ -18,7 +18,11 @@ MAX_INCLUDED = 200
 """Maximum number of files that one document may include."""
 _INCLUDE = re.compile(r"\{\{\s*#(?:include|rustdoc_include|playground|rust_playground)\s+([^\s{}]+)[^{}]*\}\}")
 _MDBOOK = re.compile(r"\{\{\s*#[a-z_]+[^{}]*\}\}")
-_COMMENT = re.compile(r"(`[^`\n]*`)|<!--.*?-->|%%.*?%%", re.DOTALL)
+_COMMENT = re.compile(
+    r"(`[^`\n]*`)|<!--.*?-->|^[ \t]*%%[ \t]*\n(?:.*?\n)??[ \t]*%%[ \t]*$|(?<![^\s(])%%(?:(?!\n[ \t]*\n).){0,2000}?%%(?!\w)",
+    re.DOTALL | re.MULTILINE,
+)
+"""Code, which stays, and comments: Obsidian's begin a word and keep to a paragraph, or both their marks have a line of their own."""
 _ANCHOR = re.compile(r"^.*\bANCHOR(?:_END)?:.*\n?", re.MULTILINE)
 _MARKED = r"^[^\n]*\bANCHOR:[ \t]*{name}[ \t]*\n(.*?)^[^\n]*\bANCHOR_END:[ \t]*{name}[ \t]*$"
 _DIRECTIVE = re.compile(r"^\{([\w:+.-]+)\}\s*(.*)$")

@@ -177,8 +177,10 @@ def _read(entry: Entry, folder: Path, processes: ReadingProcesses, known: Parsed
     if entry.path.suffix.lower() not in PARSED:
         return "", read_text(entry.path, folder, processes), False
     name = _content_name(entry.path, folder)
-    document = known.get(name)
-    return name, document or processes.read(entry.path, folder), document is None
+    if (document := known.get(name)) is not None:
+        return name, document, False
+    document = processes.read(entry.path, folder)
+    return (name, document, True) if _content_name(entry.path, folder) == name else ("", document, False)  # edited meanwhile
 
 
 def _make_pages(found: list[tuple[Entry, Document]], ids: Mapping[str, str]) -> tuple[list[Page], list[Dropped]]:

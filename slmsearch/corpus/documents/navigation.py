@@ -11,6 +11,7 @@ from bs4 import Tag
 from bs4.element import NavigableString, PageElement
 
 from slmsearch.corpus.documents.inventory import HEADINGS, Inventory, class_words, count_letters, next_element, previous_element
+from slmsearch.corpus.documents.text import CONTENTS_LABEL
 
 # Not `head`: without a `<body>` the parser puts unknown elements, such as `<main>`, into it.
 SILENT = ["title", "script", "style", "template", "iframe", "object", "hr", "input"]
@@ -55,21 +56,17 @@ _BLOCKS = frozenset({"div", "section", "article", "header", "footer", "aside", "
 _MARKS = re.compile(r"[\s#^\u00b6\u00a7\u221e\u200b\u2191\u21a9\ufe0e\ufe0f\U0001f517]*")
 _RESULTS = "search-results"
 _EDIT = re.compile(r"action=edit|/_?edit(?:/|$)|/blob/[^?#]*\.(?:md|mdx|rst|adoc|txt|ipynb)$")
+_DONE = r"(?:generated|modified|updated|built|rendered|edited|created|powered|exported)"
 _STAMP = re.compile(
-    r"^\W*(?:(?:this )?(?:page|document|file|site)?\s*(?:was )?(?:last )?"
-    r"(?:generated|modified|updated|built|rendered|edited|created|powered|exported) (?:on|by|with|using|at|from)\b"
-    r"|last (?:modified|updated|edited|changed)\b)",
+    rf"^\W*(?:this )?(?:page|document|file|site)\s+(?:was )?(?:last )?{_DONE} (?:on|by|with|using|at|from)\b"
+    r"|^\W*(?:generated|modified|updated|rendered|exported) (?:on|at)\b.*\d|^\W*last (?:modified|updated|edited|changed|generated)\b",
     re.IGNORECASE,
 )
+_MAYBE_STAMP = re.compile(rf"^\W*(?:was )?{_DONE} (?:on|by|with|using|at|from)\b", re.IGNORECASE)
+"""Beginning of a stamp, or of a sentence about the page's subject."""
 _LAST = re.compile(r"\blast (?:modified|updated|edited|changed)\b", re.IGNORECASE)
 _TRAIL = re.compile(r"(?:[^>\u00bb\u203a/\u2192]+[>\u00bb\u203a/\u2192]\s*){2}")
 """Breadcrumbs: names with marks between them."""
-_CONTENTS = re.compile(
-    r"(?:table of )?contents|(?:on|in) this (?:page|article|section)|inhalt(?:sverzeichnis)?"
-    r"|sommaire|table des mati\u00e8res|\u00edndice|contenido",
-    re.IGNORECASE,
-)
-"""Labels above contents, also if text follows these."""
 _TITLE = re.compile(r"^title(?:page)?$")
 _EXTERNAL = re.compile(r"(?:https?:)?//")
 
@@ -222,7 +219,7 @@ def _is_introduced(tag: Tag) -> bool:
     """Return True if a sentence that ends in a colon introduces a list; a label above contents does not count."""
     before = _before(tag)
     said = before.get_text().strip() if before is not None and (not isinstance(before, Tag) or before.name == "p") else ""
-    return said.endswith(":") and _CONTENTS.fullmatch(said.rstrip(" :")) is None
+    return said.endswith(":") and CONTENTS_LABEL.fullmatch(said.rstrip(" :")) is None
 
 
 def _before(tag: Tag) -> PageElement | None:
@@ -266,7 +263,7 @@ def _with_label(page: Inventory, tag: Tag) -> Tag:
 
 
 def _says_contents(heading: Tag) -> bool:
-    return _CONTENTS.fullmatch(heading.get_text().strip(" :\n\t")) is not None
+    return CONTENTS_LABEL.fullmatch(heading.get_text().strip(" :\n\t")) is not None
 
 
 def _is_over_nothing_else(page: Inventory, heading: Tag, listed: Tag) -> bool:
@@ -315,7 +312,12 @@ def _is_link(page: Inventory, heading: Tag) -> bool:
 
 
 def _is_stamp(page: Inventory, tag: Tag) -> bool:
-    return page.letters(tag) <= THIN_LETTERS and tag.name != "pre" and _STAMP.search(" ".join(tag.get_text(" ").split())) is not None
+    said = " ".join(tag.get_text(" ").split())
+    if page.letters(tag) > THIN_LETTERS or tag.name == "pre" or not (_STAMP.search(said) or _MAYBE_STAMP.search(said)):
+        return False
+    if _STAMP.search(said) or _LAST.search(said) or any(_EXTERNAL.match(str(link["href"])) for link in tag.find_all("a", href=True)):
+        return True
+    return any(place.name == "footer" or {"footer", "metadata"} & class_words(place) for place in (tag, *tag.parents))
 
 
 def _is_stamp_below_title(page: Inventory, tag: Tag) -> bool:

@@ -8,6 +8,7 @@ No OCR: a PDF of pictures has no text.
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 from pypdfium2 import PdfDocument, PdfiumError
 
@@ -53,7 +54,10 @@ def pdf_to_markdown(data: bytes) -> Document:
         raise NotTakenError(Reason.ENCRYPTED if encrypted else Reason.BROKEN, "" if encrypted else str(error)) from error
     with document:
         pages, broken = _read_pages(document)
-        outline, facts = _outline(document), document.get_metadata_dict(skip_empty=True)
+        outline, facts = _outline(document), dict[str, str]()
+        for name in PdfDocument.METADATA_KEYS:
+            with suppress(ValueError):  # it is not in UTF-16
+                facts[name] = document.get_metadata_value(name)
     if not any(line.key for lines in pages for line in lines):
         raise NotTakenError(Reason.NO_TEXT, f"{len(pages)} pages")
     given = _sane_title(facts.get("Title", ""))

@@ -8,6 +8,7 @@ line.
 import errno
 import json
 import os
+import signal
 import stat
 import subprocess
 import sys
@@ -66,7 +67,7 @@ class ReadingProcess:
         process = self._process
         if process is None or process.poll() is not None:
             self.stop()
-            command = [sys.executable, "-P", "-m", __name__]
+            command = [sys.executable, "-P", "-m", __name__, str(self._timeout_s + START_S)]
             process = self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
             timeout_s += START_S
         if self._closed:
@@ -264,15 +265,20 @@ def serve() -> None:
         hard = resource.getrlimit(resource.RLIMIT_AS)[1]
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES if hard < 0 else min(MEMORY_BYTES, hard), hard))
     sys.setrecursionlimit(10_000)
+    limit_s = float(sys.argv[1])
     for line in sys.stdin.buffer:
+        if sys.platform != "win32":  # who started it may have been killed, and with it its own limit
+            signal.setitimer(signal.ITIMER_REAL, limit_s)
         try:
             path, root = (Path(os.fsdecode(bytes.fromhex(place))) for place in line.decode().split())
             document = read_document(path, root)
             answer: dict[str, object] = document._asdict() | {"metadata": dict(document.metadata)}
         except NotTakenError as error:
             answer = {"reason": error.reason, "detail": error.detail}
-        answers.write(json.dumps(answer).encode() + b"\n")
+        answers.write(json.dumps(answer, ensure_ascii=False).encode("utf-8", "replace") + b"\n")  # UTF-8 has no half of a pair
         answers.flush()
+        if sys.platform != "win32":
+            signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 if __name__ == "__main__":

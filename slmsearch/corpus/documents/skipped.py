@@ -33,6 +33,8 @@ class Reason(StrEnum):
 
 ORDINARY = frozenset({Reason.HIDDEN, Reason.KIND, Reason.LINK, Reason.INDEX, Reason.SOURCE})
 """Reasons that are normal and need no action."""
+PASSING = frozenset({Reason.UNREADABLE, Reason.SLOW, Reason.MEMORY, Reason.CRASHED})
+"""Reasons that may have been the machine's, not the file's."""
 
 
 @dataclass(frozen=True, slots=True)

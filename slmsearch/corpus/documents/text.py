@@ -35,6 +35,12 @@ MOST_STATEMENTS_FRAC = 0.2
 MAX_LOOKED_AT = 200_000
 """Bytes of a page that are searched for them."""
 _SPACE = re.compile(r"[^\S\n]+")
+CONTENTS_LABEL = re.compile(
+    r"(?:table of )?contents|(?:on|in) this (?:page|article|section)|inhalt(?:sverzeichnis)?"
+    r"|sommaire|table des mati\u00e8res|\u00edndice|contenido",
+    re.IGNORECASE,
+)
+"""Labels above contents."""
 
 
 def decode_text(data: bytes) -> str:

@@ -17,7 +17,7 @@ from slmsearch.corpus.documents.grids import Cell, count_headers, guess_value
 from slmsearch.corpus.documents.office import check_package, is_title, parse_xml, read_properties
 from slmsearch.corpus.documents.skipped import NotTakenError, Reason
 from slmsearch.corpus.documents.tables import grid_to_markdown
-from slmsearch.corpus.documents.text import escape_heading, one_line
+from slmsearch.corpus.documents.text import CONTENTS_LABEL, escape_heading, one_line
 from slmsearch.corpus.documents.word_cover import find_cover_title
 from slmsearch.corpus.documents.word_styles import WORD, Numbering, Styles, is_on, value
 from slmsearch.corpus.documents.word_text import Inline, read_inline
@@ -58,11 +58,12 @@ def word_to_markdown(data: bytes) -> Document:
 
 
 def _without_contents(blocks: list[str]) -> Iterator[str]:
-    """Yield the blocks without the marks of contents, and without headings that stood over contents alone."""
+    """Yield the blocks without the marks of contents, and without headings and labels that stood over contents alone."""
     full = [block for block in blocks if block]
     for number, block in enumerate(full):
         following = full[number + 1] if number + 1 < len(full) else ""
-        if block != _CONTENTS and not (following == _CONTENTS and len(block) <= _CONTENTS_HEADING_CHARS):
+        heads = block.startswith("#") or CONTENTS_LABEL.fullmatch(block.strip("*_: "))
+        if block != _CONTENTS and not (following == _CONTENTS and heads and len(block) <= _CONTENTS_HEADING_CHARS):
             yield block
 
 

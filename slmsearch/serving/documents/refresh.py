@@ -96,7 +96,7 @@ def build_version(paths: PathsConfig, corpus: CorpusConfig, retrieval: Retrieval
 def build_without(paths: PathsConfig, corpus: CorpusConfig, retrieval: RetrievalConfig, digest: str, gone: Container[str]) -> Version:
     """Make a version of a corpus without some of its pages, whose ids are given, and without its questions."""
     pages = [page for page in read_pages(paths.corpora / digest) if page.id not in gone]
-    made = store_corpus(corpus, paths.corpora, lambda: Source(pages, []), None)
+    made = store_corpus(corpus, paths.corpora, lambda: Source(pages, []), lambda: None)
     return Version(made, build_index(paths.corpora / made, paths.index, retrieval, current=False))
 
 

@@ -1,6 +1,7 @@
 """Materialised corpora: found again, immutable, and refused when damaged."""
 
 import json
+from datetime import date
 from pathlib import Path
 from typing import BinaryIO
 
@@ -8,6 +9,7 @@ import pytest
 
 from slmsearch.config import CorpusConfig, RunConfig, WorldConfig
 from slmsearch.corpus import store
+from slmsearch.corpus.records import parse_page
 from slmsearch.corpus.sources import source_parts
 from slmsearch.corpus.store import PAGES, QUESTIONS, add_questions, build_corpus, load_questions, read_manifest, read_pages
 from slmsearch.corpus.world import generate_world
@@ -91,6 +93,16 @@ def test_content_with_any_line_separator_survives(tmp_path: Path):
     (tmp_path / "p.jsonl").write_text(json.dumps({"id": "a", "title": "A", "content": content}))
     digest = build_corpus(CorpusConfig(pages=str(tmp_path / "p.jsonl")), tmp_path)
     assert next(read_pages(tmp_path / digest)).content == content
+
+
+def test_metadata_are_kept_as_a_corpus_can_hold_them(tmp_path: Path):
+    row = {"id": "a", "title": "A", "content": "text", "metadata": {"seen": "\ud800", "by": {"n": 1}}}
+    (tmp_path / "p.jsonl").write_text(json.dumps(row))
+    assert next(read_pages(tmp_path / build_corpus(CorpusConfig(pages=str(tmp_path / "p.jsonl")), tmp_path))).metadata == {
+        "seen": "?",
+        "by": {"n": 1},
+    }
+    assert parse_page({**row, "metadata": {"at": date(2024, 5, 3)}}, "row 1").metadata == {"at": "2024-05-03"}
 
 
 @pytest.mark.parametrize("damage", ["no manifest", "manifest", "row", "truncated", "missing file", "other name"])

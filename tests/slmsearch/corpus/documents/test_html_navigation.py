@@ -131,6 +131,22 @@ def test_an_edit_link_in_a_heading_and_the_sites_name_above_the_title_go():
     assert [kind for kind, _ in document.dropped] == ["edit link", "navigation"]
 
 
+@pytest.mark.parametrize(
+    ("end", "stays"),
+    [
+        ("<p>Built by John Smith in 1742.</p>", True),
+        ("<p>Powered by a <a href=engine.html>diesel engine</a>, it reaches 40 knots.</p>", True),
+        ("<p>The roof was last changed in 1901.</p>", True),
+        ('<p>Created using <a href="https://www.sphinx-doc.org/">Sphinx</a> 7.2.</p>', False),
+        ("<footer><p>Built with Hill 3.</p></footer>", False),
+        ("<p>Generated on 2024-05-03 by hilldoc.</p>", False),
+        ("<p>This page was built by Hill.</p>", False),
+    ],
+)
+def test_a_last_sentence_about_the_subject_is_no_stamp(end: str, stays: bool):
+    assert (html_to_markdown(f"<h1>Mill</h1>{LONG}{end}".encode()).content != f"# Mill\n\n{TEXT}") is stays
+
+
 def test_who_wrote_a_page_and_when_below_its_title_goes():
     stamp = "<div>Created by <span> Ola Moe</span>, last modified on May 03, 2024</div>"
     assert html_to_markdown(f"<h1>Mill</h1><div class=page-metadata>Created by Ola Moe</div>{LONG}".encode()).content == f"# Mill\n\n{TEXT}"

@@ -1,15 +1,18 @@
 """Jupyter notebooks as Markdown."""
 
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from slmsearch.config import CorpusConfig
 from slmsearch.corpus.documents.notebook import MAX_OUTPUT_CHARS, notebook_to_markdown
 from slmsearch.corpus.documents.skipped import NotTakenError, Reason
 from slmsearch.corpus.pages import Page
 from slmsearch.corpus.sections import split_sections
+from slmsearch.corpus.store import build_corpus, read_pages
 
 
 def code(source: str | list[str], *outputs: dict[str, object]) -> dict[str, object]:
@@ -18,6 +21,15 @@ def code(source: str | list[str], *outputs: dict[str, object]) -> dict[str, obje
 
 def notebook(*cells: dict[str, object], **metadata: object) -> str:
     return json.dumps({"cells": cells, "metadata": metadata, "nbformat": 4, "nbformat_minor": 5})
+
+
+def test_half_a_pair_of_surrogates_in_an_output_fails_no_corpus(tmp_path: Path):
+    (tmp_path / "docs").mkdir()
+    output = {"output_type": "stream", "text": "seen \ud83d"}
+    cells = [{"cell_type": "code", "source": "print(seen)", "metadata": {}, "outputs": [output]}]
+    (tmp_path / "docs" / "a.ipynb").write_text(json.dumps({"cells": cells, "metadata": {}, "nbformat": 4}))
+    (page,) = read_pages(tmp_path / build_corpus(CorpusConfig(pages=str(tmp_path / "docs")), tmp_path))
+    assert "seen ?" in page.content
 
 
 def test_text_code_and_what_it_printed_are_kept():

@@ -23,6 +23,12 @@ def test_an_outline_gives_headings_where_they_are_printed():
     assert read.metadata["section_pages"] == [["Intro", 1], ["Methods", 1], ["Results", 2]]
 
 
+def test_a_title_that_is_no_utf_16_costs_the_title_alone():
+    whole = make_pdf(["Intro\nThe mill of Halden."], title="AB Study")
+    read = pdf_to_markdown(whole.replace(b"(AB Study)", b"(\xfe\xff\0A\0B\xd8\x3d)"))
+    assert "The mill of Halden." in read.content and "AB" not in read.title and pdf_to_markdown(whole).title == "AB Study"
+
+
 def test_a_page_is_known_by_the_first_line_that_no_other_begins_like():
     twice = "The same line begins two pages of it."
     read = pdf_to_markdown(

@@ -233,6 +233,14 @@ def test_what_is_left_out_is_said() -> None:
     ]  # fmt: skip
 
 
+def test_a_line_of_the_cover_before_the_contents_stays() -> None:
+    kind = '<w:sdtPr><w:docPartObj><w:docPartGallery w:val="Table of Contents"/></w:docPartObj></w:sdtPr>'
+    listed = f"<w:sdt>{kind}<w:sdtContent>{par('Contents')}{par('Wheel 3')}</w:sdtContent></w:sdt>"
+    for contents in (listed, par("Wheel 3", "Verzeichnis1")):
+        found = read(par("Version 2.1, valid from 14 March 2023") + contents + par("Wheel", "Kapitel") + par("It turns."))
+        assert found.content == "Version 2.1, valid from 14 March 2023\n\n# Wheel\n\nIt turns."
+
+
 def test_separators_never_glue_words() -> None:
     runs = "<w:r><w:t>one</w:t><w:tab/><w:t>two</w:t><w:br/><w:t># three</w:t><w:noBreakHyphen/><w:t>four</w:t></w:r>"
     assert read(f"<w:p>{runs}</w:p>").content == "one two\n\\# three-four"

@@ -10,6 +10,7 @@ import pytest
 from slmsearch.errors import ConfigError
 from slmsearch.serving.api.access import Access, check_token, require_private_host
 from slmsearch.serving.api.app import make_app
+from slmsearch.serving.api.metrics import ServiceMetrics
 from slmsearch.serving.api.searcher_service import SearcherService
 from tests.slmsearch.serving.api.test_service import Client, Make, control, error, make, run
 
@@ -46,6 +47,13 @@ def test_without_a_token_the_host_must_be_this_machine(make: Make, host: str, st
         return await Client(make()).http.get("/health", headers={"Host": host})
 
     assert run(talk()).status_code == status
+
+
+@pytest.mark.parametrize("origin", ["http://[", "null", "http://evil.example", "http://127.0.0.1.evil.example:8002"])
+def test_a_page_of_another_origin_is_refused_by_mcp(origin: str) -> None:
+    access = Access(make_app, None, ServiceMetrics(lambda: 0), lambda: False, own_pages=True)  # type: ignore[arg-type]
+    refused = access._refuse({"type": "http", "path": "/mcp", "headers": [(b"origin", origin.encode()), (b"host", b"127.0.0.1:8002")]})
+    assert refused is not None and refused.code == "origin_not_allowed"
 
 
 def test_other_machines_are_answered_with_a_token_alone() -> None:
