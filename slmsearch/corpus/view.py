@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
 from slmsearch.corpus.pages import Section
+from slmsearch.corpus.scripts import GLUED
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +27,11 @@ class View:
     def _edit(self, text: str, gone: list[str]) -> str:
         for part in gone:  # a section includes the text of its sub-sections
             text = text.replace(part, "")
-        return self._fact().sub(lambda _: self.new, text) if self.old else text
+        old = "|".join(map(_in_a_text, sorted(self.old, key=len, reverse=True)))
+        return re.sub(old, lambda _: self.new, text, flags=re.IGNORECASE) if old else text
 
-    def _fact(self) -> re.Pattern[str]:
-        longest = sorted(self.old, key=len, reverse=True)
-        return re.compile("|".join(rf"(?<!\w){re.escape(name)}(?!\w)" for name in longest), re.IGNORECASE)
+
+def _in_a_text(name: str) -> str:
+    """Return the pattern of a name as whole words, also over ends of lines; scripts without spaces have no whole words."""
+    before, after = ("" if re.match(f"[{GLUED}]", end) else mark for end, mark in ((name[:1], r"(?<!\w)"), (name[-1:], r"(?!\w)")))
+    return before + r"\s+".join(map(re.escape, name.split())) + after

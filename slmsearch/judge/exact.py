@@ -25,7 +25,7 @@ from rapidfuzz.distance import LCSseq
 from slmsearch.corpus.questions import GLUED_CHARACTER, UNKNOWN_ANSWER, Question, is_passage, word_line
 from slmsearch.judge.typed import readings
 
-RULES_VERSION = 4
+RULES_VERSION = 5
 """Version of the rules, part of the keys of what is judged; raise it if a rule may judge an answer differently."""
 
 _VALUES = frozenset(("number", "money", "percent", "quantity"))

@@ -43,6 +43,7 @@ _KEPT = re.compile(
       | (?<![\w.])\.(?=\w)         # .5, .NET
       | (?<![\w)])-(?=[.$€£¥]?\d)  # the sign of a number
       | (?<=\w)-+(?![\w-])         # A-, i--
+      | (?<=\d)['"!]               # feet and inches, factorials
       | (?<=[a-z])\#(?!\w)         # C#
       | (?<=\b[a-z])\*(?!\w)       # A*
       | [+<>=^%_]""",

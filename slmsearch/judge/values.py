@@ -89,17 +89,18 @@ _PERCENT = re.compile(r"%|per ?cent|pct\.?", re.IGNORECASE)
 _NOUN = re.compile(r"[^\W\d_]+(?:[ '-][^\W\d_]+)*")
 _UNIT = re.compile(r"(?:[a-zµμ°Ω]|\^-?[1-4](?! *[\d^])|[ /]|\*(?!\*))+", re.IGNORECASE)
 _DEGREES = re.compile(r"(?:°|degrees? |deg\.? )\s?(?:(?P<c>c(?:elsius)?)|(?P<f>f(?:ahrenheit)?))", re.IGNORECASE)
+_OWN_UNITS = ("@alias bit = b", "_kilobyte = 1000 * byte = KB", "_kilobit = 1000 * bit = Kb", "_gigabit = 1e9 * bit = Gb")
 _ERA_DOTS = re.compile(r"\b(?:b\.c|a\.d|c\.e|b\.c\.e)\.", re.IGNORECASE)
 _ERA = re.compile(r"(ad |ce )?(\d{1,4})( ?(?:ad|ce))?( ?bce?)?", re.IGNORECASE)
 _BARE_YEAR = range(100, 2101)
 """Numbers that may be years without an era."""
 _RANGE = re.compile(
-    r"(?i)(?:from |between )?([$€£¥₩₹₽]?)(-?\d{1,12}(?:\.\d{1,9})?)(?: ?([^\d\s-]+)(?=\D+\d[\d.]* ?\3$))?"
-    r"(?: ?- ?| to | and | through | until )\1?(-?\d{1,12}(?:\.\d{1,9})?) ?([^\d]*)"
+    r"(?i)(?:from |(between ))?([$€£¥₩₹₽]?)(-?\d{1,12}(?:\.\d{1,9})?)(?: ?([^\d\s-]+)(?=\D+\d[\d.]* ?\4$))?"
+    r"(?: ?- ?| to |(?(1) and |(?!))| through | until )\2?(-?\d{1,12}(?:\.\d{1,9})?) ?([^\d]*)"
 )
 _TIME = re.compile(r"(\d{1,2})(?:(?P<mark>[:.])(\d\d))?(?::(\d\d))?(?: ?(?P<half>[ap])\.?m\.?| o'?clock)?", re.IGNORECASE)
 _NAMED_TIMES = {"noon": "12:00", "midday": "12:00", "midnight": "0:00"}
-_TIME_RANGE = re.compile(r"(?:from |between )?(.{1,20}?)(?: ?- ?| to | and | until | till )(.{1,20})", re.IGNORECASE)
+_TIME_RANGE = re.compile(r"(?:from |(between ))?(.{1,20}?)(?: ?- ?| to |(?(1) and |(?!))| until | till )(.{1,20})", re.IGNORECASE)
 _MONTHS = ("january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november", "december")
 _WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _DATE_PART = re.compile(r"(?P<word>[a-z]+)|(?P<number>\d+)(?:st|nd|rd|th)?", re.IGNORECASE)
@@ -226,12 +227,14 @@ def _base_unit(unit: str) -> tuple[float, float, str] | None:
 def _units() -> "pint.UnitRegistry[float]":
     import pint
 
-    return pint.UnitRegistry(cache_folder=None)
+    units: pint.UnitRegistry[float] = pint.UnitRegistry(cache_folder=None, on_redefinition="ignore")
+    units.load_definitions(_OWN_UNITS)
+    return units
 
 
 def _read_range(text: str) -> Iterator[Reading]:
     if match := _RANGE.fullmatch(text):
-        money, first, _, last, rest = match.groups()
+        _, money, first, _, last, rest = match.groups()
         if len(first) == 4 and len(last) == 2 and first.isdigit() and last.isdigit():
             last = first[:2] + last  # 1914-18
         unit = (money + rest).strip().lower()
@@ -252,7 +255,7 @@ def _read_time(text: str) -> Iterator[Reading]:
 
 def _read_time_range(text: str) -> Iterator[Reading]:
     match = _TIME_RANGE.fullmatch(text)
-    ends = [next(_read_time(end), None) for end in match.groups()] if match else []
+    ends = [next(_read_time(end), None) for end in match.groups()[1:]] if match else []
     if len(ends) == 2 and ends[0] and ends[1]:
         yield ("times", *ends[0][1:], *ends[1][1:])
 

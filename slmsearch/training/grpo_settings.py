@@ -68,12 +68,8 @@ def make_arguments(environment: Playable, directory: Path, max_steps: int, use_c
             f"{episodes} episodes a step cannot be split over {train.num_processes} processes x {train.accumulation} micro-batches: "
             "change train.questions_per_step, train.group_size or train.accumulation"
         )
-    reward = environment.config.reward
-    if reward.abstained and reward.abstained_gated and episodes // train.num_processes % train.group_size:
-        raise ConfigError(
-            f"reward.abstained is paid by groups, and {train.questions_per_step} groups cannot be split over {train.num_processes}"
-            " processes: change train.questions_per_step"
-        )
+    if (reward := environment.config.reward).abstained and reward.abstained_gated and episodes // train.num_processes % train.group_size:
+        raise ConfigError(f"reward.abstained needs whole groups in each of {train.num_processes} processes: change train.group_size")
     return GRPOConfig(
         output_dir=str(directory),
         seed=train.seed,

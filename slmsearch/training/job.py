@@ -26,10 +26,10 @@ from slmsearch.training.phase_timer import CardUse
 TRAINING_VERSION = 12
 """Part of every train key; raise it when the code changes what a training run computes."""
 
-START_VERSION = 9
+START_VERSION = 10
 """Part of the key of every supervised start; raise it likewise."""
 
-CONTROL_VERSION = 11
+CONTROL_VERSION = 12
 """Part of the key of every control; raise it likewise."""
 
 PACKAGES = ("torch", "transformers", "trl", "peft")

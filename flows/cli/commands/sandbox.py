@@ -92,13 +92,12 @@ def check_corpus_tools(session: Session) -> "list[SandboxFinding]":
     from flows.ops.sandbox import small_world, state_dir
     from slmsearch.environments.searcher.indexed_corpus import open_indexed_corpus
     from slmsearch.extensions.sandbox.checks import check_tools
-    from slmsearch.extensions.sandbox.client import with_token
+    from slmsearch.extensions.sandbox.client import session_corpus, with_token
     from slmsearch.extensions.sandbox.configured import some_sandbox
-    from slmsearch.extensions.sandbox.sessions import SessionCorpus
 
     config = session.config.changed({"corpus": small_world(session.config.corpus)})
     opened = open_indexed_corpus(config)
-    indexed = SessionCorpus(opened.corpus_digest, opened.index_key, config.retrieval.top_k)
+    indexed = session_corpus(config, opened.corpus_digest, opened.index_key)
     with some_sandbox(session.config, state_dir(config.paths)) as address:
         return check_tools(with_token(config.sandbox, config.paths).model_copy(update={"base_url": address}), indexed, opened.toolbox)
 

@@ -36,10 +36,11 @@ from slmsearch.corpus.world import generate_world
 from slmsearch.environments.searcher.parsing import render_answer, render_call, render_quotation
 from slmsearch.environments.searcher.quoting import body_of, find_quotation
 from slmsearch.environments.searcher.rollout import open_prompts
-from slmsearch.environments.searcher.tools import ABSENT, READ, SEARCH, VIEW, Toolbox
+from slmsearch.environments.searcher.tools import ABSENT, GO_ON, READ, SEARCH, VIEW, Toolbox
 from slmsearch.environments.searcher.twins import UNKNOWABLE, mix_twins
 from slmsearch.episodes.demonstration import Demonstration
 from slmsearch.episodes.episode import ToolCall, ToolResult
+from slmsearch.episodes.sampler import Message
 from slmsearch.episodes.teaching import TinyModel
 from slmsearch.retrieval.hits import Hit
 
@@ -267,9 +268,13 @@ def demonstrate_reader(questions: Sequence[Question], toolbox: Toolbox, config: 
     known = [question for question in questions if _is_known(question)]
     found: list[Demonstration] = []
     for question, prompt in zip(known, open_prompts(known, toolbox, config), strict=True):
-        if config.reads == "nothing" or question.kind in UNKNOWABLE or holds_answer(prompt[-1]["content"], question.answer):
+        if config.reads == "nothing" or question.kind in UNKNOWABLE or holds_answer(_shown_to(prompt, question), question.answer):
             found.append(Demonstration(question.question, ((render_answer(question.answer), ""),), tuple(prompt)))
     return found, +Counter({NOT_FOUND: len(known) - len(found), NO_GOLD: len(questions) - len(known)})
+
+
+def _shown_to(prompt: Sequence[Message], question: Question) -> str:
+    return prompt[-1]["content"].removesuffix(question.question)
 
 
 def _play(question: Question, query: str, toolbox: Toolbox) -> Play:
@@ -306,12 +311,13 @@ def _read_gold(question: Question, searched: ToolResult, turns: Turns, toolbox: 
             queries = names[:1] if hop else [question.question, *other_queries(question.question)]
             queries = [query for query in queries if render_call(ToolCall(SEARCH, query)) != turns[0][0]]
             searched = yield from _search_again(queries, searched, section, turns, toolbox)
-        is_shown = section.id in searched.section_ids
-        if is_shown and (len(body_of(section)) <= toolbox.max_section_chars or _holds_answer(question, searched)):
+        is_shown, size = section.id in searched.section_ids, toolbox.max_section_chars
+        if is_shown and (len(body_of(section)) <= size or _state_answer(question, [body_of(section)[:size]])):
             continue
         if not _shows(searched, section, toolbox, "sections"):
-            yield from _go_through(VIEW, section.page_id, turns, partial(_lists, section_id))
-        yield from _go_through(READ, toolbox.name_of(section), turns, partial(_holds_answer, question), is_shown)
+            yield from _go_through(VIEW, section.page_id, turns, partial(_list_section, toolbox.name_of(section)))
+        seen = [section.text[:size]] if is_shown else []
+        yield from _go_through(READ, toolbox.name_of(section), turns, partial(_state_answer, question), seen)
     return searched
 
 
@@ -364,27 +370,28 @@ def _search_again(queries: Sequence[str], before: ToolResult, section: Section, 
     raise Unplayable(NOT_FOUND)
 
 
-def _go_through(tool: str, name: str, turns: Turns, is_found: Callable[[ToolResult], bool], is_shown: bool = False) -> Asking[None]:
-    """Turn the pages of a result up to the one that `is_found` accepts, from the second if the first `is_shown`; if none is accepted, only
-    the first."""
+def _go_through(tool: str, name: str, turns: Turns, is_found: Callable[[Sequence[str]], bool], seen: Sequence[str] = ()) -> Asking[None]:
+    """Turn the pages of a result, after those `seen`, until `is_found` accepts the texts of all; if it never does, only to the first."""
     shown: Turns = []
-    for number in count(2 if is_shown else 1):
+    parts = list(seen)
+    for number in count(len(seen) + 1):
         call = ToolCall(tool, f"{name}#{number}" if number > 1 else name)
         (result,) = yield [call]
         if not result.served:
-            turns += [] if is_shown else shown[:1]
+            turns += [] if seen else shown[:1]
             return
         shown.append((render_call(call), result.text))
-        if is_found(result):
+        parts.append(GO_ON.sub("", result.text))
+        if is_found(parts):
             turns += shown
             return
 
 
-def _lists(section_id: str, result: ToolResult) -> bool:
-    return section_id in result.section_ids
+def _list_section(name: str, parts: Sequence[str]) -> bool:
+    return any(line.startswith(f"{name}: ") for line in parts[-1].split("\n"))
 
 
-def _holds_answer(question: Question, result: ToolResult) -> bool:
-    """Return whether a part of a section shows the end of an answer; a passage may begin in the part before."""
-    shown = " ".join(result.text.lower().split())
-    return any(" ".join(answer.lower().split()[-PASSAGE_WORDS:]) in shown for answer in question.answers)
+def _state_answer(question: Question, parts: Sequence[str]) -> bool:
+    """Return whether the parts of a section state an answer, or the end of a passage."""
+    text = "".join(parts)
+    return any(holds_answer(text, " ".join(answer.split()[-PASSAGE_WORDS:])) for answer in question.answers)

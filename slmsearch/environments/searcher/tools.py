@@ -164,7 +164,7 @@ class Toolbox:
             return ToolResult("no pages found", served=True)
         names = find_names(query) if self.missing_names else []
         room = self.max_section_chars
-        shown: list[str] = []
+        shown, within = list[str](), list[str]()
         blocks, lines = [], []
         for hit in hits:
             section = self._section(hit.section_id, view) if names or self.shows == "text" else None
@@ -175,12 +175,13 @@ class Toolbox:
             if section and body and (not shown or (len(body) <= room and len(shown) < self.max_texts)):
                 room -= len(body)
                 shown.append(hit.section_id)
+                within += self._within(section, body, view)
                 blocks.append(f"{self.name_of(section)}: {hit.title}{note}\n{body}")
             else:
                 name = self.name_of(section) if section and self.shows == "text" else hit.page_id
                 lines.append(f"{name}: {hit.title}" + (f" ({hit.section_id})" if self.shows == "sections" else "") + note)
         text = "\n\n".join([*blocks, *(["\n".join(lines)] if lines else [])])
-        return ToolResult(text, True, tuple(hit.page_id for hit in hits), tuple(shown), tuple(hit.score for hit in hits))
+        return ToolResult(text, True, tuple(hit.page_id for hit in hits), (*shown, *within), tuple(hit.score for hit in hits))
 
     def _first_part(self, section: Section) -> str:
         """Return the first part of a section's text, without its heading, which the section's id names."""
@@ -231,9 +232,15 @@ class Toolbox:
         if not 1 <= number <= count:
             return ToolResult(f"this section has {count} pages", served=False)
         text = section.text[(number - 1) * size : number * size]
+        within = self._within(section, text, view)
         if number < count:
             text += f"\n{self._go_on(section, number)}"
-        return ToolResult(text, True, (section.page_id,), (section.id,))
+        return ToolResult(text, True, (section.page_id,), (section.id, *within))
+
+    def _within(self, section: Section, part: str, view: View | None) -> list[str]:
+        """Return the ids of the sections below one whose whole text a part of it shows."""
+        others = (other for other in self.sections(section.page_id, view) if other.level > section.level)
+        return [other.id for other in others if other.text.strip() and other.text.strip() in part]
 
     def _section(self, name: str, view: View | None) -> Section | None:
         section = self.library.section(name)

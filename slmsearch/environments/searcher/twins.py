@@ -18,15 +18,17 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Literal
 
+from slmsearch.corpus.pages import Section
 from slmsearch.corpus.questions import UNKNOWN_ANSWER, Question, holds_answer
 from slmsearch.corpus.view import View
+from slmsearch.environments.searcher.answer_sources import find_support
 from slmsearch.environments.searcher.tools import Toolbox
 from slmsearch.made_questions.make import CORRECTION
 
 Twin = Literal["withdrawn", "renamed", "replaced"]
 UNKNOWABLE = ("withdrawn", "renamed")
 """Kinds of twins whose right answer is "I don't know"."""
-TWINS_VERSION = 2
+TWINS_VERSION = 3
 """Part of the key of everything played with twins; raise it when the same question gets other twins."""
 BATCH = 1024
 """Number of questions whose searches are made together."""
@@ -86,10 +88,17 @@ def find_stating(questions: Sequence[Question], toolbox: Toolbox) -> list[tuple[
         for i, question in enumerate(batch):
             pages = dict.fromkeys((*question.page_ids, *(hit.page_id for hit in (*hits[2 * i], *hits[2 * i + 1]))))
             sections = (section for page_id in pages for section in toolbox.library.sections(page_id))
-            holding = (section.id for section in sections if any(holds_answer(section.text, answer) for answer in question.answers))
+            holding = (section.id for section in sections if any(_states(section, answer, question) for answer in question.answers))
             # Of several hops the last states the answer; the others only lead there.
             found.append(tuple(dict.fromkeys((question.section_ids[-1], *holding))))
     return found
+
+
+def _states(section: Section, answer: str, question: Question) -> bool:
+    """Return whether a section states an answer: its words, or on a gold page the same number, date or amount in other ones."""
+    if holds_answer(section.text, answer):
+        return True
+    return section.page_id in question.page_ids and any(map(str.isdigit, answer)) and bool(find_support(section.text, answer))
 
 
 def _as_twin(question: Question, twin: str, answer: str, view: View | None, text: str = "") -> Question:
@@ -117,7 +126,11 @@ def _replaced(questions: Sequence[Question], toolbox: Toolbox) -> list[Question]
             others = [answer for answer in dict.fromkeys(answer for _, answer in alike) if not holds_answer(known, answer)]
             if others:
                 new = random.Random(f"replaced {question.id}").choice(others)
-                twins.append(_as_twin(question, "replaced", new, View(old=question.answers, new=new)))
+                view = View(old=question.answers, new=new)
+                (shown,) = view.show([section])
+                # Marks and line ends may stand between the words of an answer.
+                if holds_answer(shown.text, new) and not any(holds_answer(shown.text, answer) for answer in question.answers):
+                    twins.append(_as_twin(question, "replaced", new, view))
                 break
     return twins
 

@@ -40,7 +40,16 @@ def sandbox_address(config: SandboxConfig) -> str:
 
 def make_programs(config: RunConfig, corpus_digest: str, index_key: str) -> "SandboxClient":
     """Make the client through which the programs of a run reach the tools; nothing is connected before the first program."""
-    return SandboxClient(with_token(config.sandbox, config.paths), SessionCorpus(corpus_digest, index_key, config.retrieval.top_k))
+    return SandboxClient(with_token(config.sandbox, config.paths), session_corpus(config, corpus_digest, index_key))
+
+
+def session_corpus(config: RunConfig, corpus_digest: str, index_key: str) -> SessionCorpus:
+    """Return what a server opens for the programs of a run."""
+    retrieval, limits = config.retrieval, config.searcher
+    shows = "sections" if limits.shows == "sections" else "titles"  # programs go with no other
+    return SessionCorpus(
+        corpus_digest, index_key, retrieval.top_k, retrieval.ranking, shows, limits.missing_names, limits.max_section_chars
+    )
 
 
 def with_token(sandbox: SandboxConfig, paths: PathsConfig) -> SandboxConfig:

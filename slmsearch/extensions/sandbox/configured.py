@@ -37,7 +37,11 @@ def make_service(config: RunConfig, state_dir: Path) -> Service:
     """
 
     def open_tools(indexed: SessionCorpus) -> Tools:
-        shown = config.changed({"retrieval.top_k": indexed.top_k, "searcher.programs": False})  # the tools themselves run no programs
+        tools = {name: getattr(indexed, name) for name in ("shows", "missing_names", "max_section_chars")}
+        shown = config.changed(
+            {"retrieval.top_k": indexed.top_k, "retrieval.ranking": indexed.ranking, "searcher.programs": False}  # the tools run none
+            | {f"searcher.{name}": value for name, value in tools.items()}
+        )
         opened = open_indexed_corpus(shown, indexed.corpus, indexed.index)
         opened.toolbox.index.search(["setup"], 1)  # loads the embedder, which is not the first program's time
         return opened.toolbox

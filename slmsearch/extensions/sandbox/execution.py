@@ -7,7 +7,7 @@ killed whatever it says.
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 
 from slmsearch.config import LimitsConfig, ProgramLimits
@@ -18,6 +18,8 @@ from slmsearch.extensions.sandbox.engine import ChannelError, Instance
 
 MAX_ERROR_CHARS = 500
 MAX_ARGUMENT_CHARS = 2000
+SHOWN_CHARS = 30
+"""Characters of a line by which a text is known."""
 """Maximum characters of a tool's argument: tools are not made for longer ones, and their time is not the program's."""
 CUT = "\n(the rest of the output is cut off)"
 
@@ -93,6 +95,7 @@ class Conversation:
         self._printed: list[str] = []
         self._room = limits.output_chars
         self._calls: list[ProgramCall] = []
+        self._texts: list[str] = []
         self._tool_seconds, self._started = 0.0, time.monotonic()
         self._deadline = self._started + limits.wall_s
         # It is not put off beyond this, however long tools take.
@@ -100,11 +103,13 @@ class Conversation:
 
     def hold(self, order: dict[str, object]) -> Execution:
         """Send the program, answer its requests until it ends, and return its result."""
-        error = self._answer_all(order)
+        error, printed = self._answer_all(order), "".join(self._printed)
+        made = zip(self._calls, self._texts, strict=True)
+        calls = (call if shows_some(text, printed) else replace(call, section_ids=()) for call, text in made)
         return Execution(
-            stdout="".join(self._printed) + (CUT if self._room < 0 else ""),
+            stdout=printed + (CUT if self._room < 0 else ""),
             error=error,
-            calls=tuple(self._calls),
+            calls=tuple(calls),
             seconds=time.monotonic() - self._started,
             tool_seconds=self._tool_seconds,
             received_bytes=self._instance.channel.received_bytes,
@@ -143,7 +148,17 @@ class Conversation:
         self._tool_seconds += seconds
         self._deadline = min(self._deadline + seconds, self._latest)
         self._calls.append(ProgramCall(call.name, call.argument, result.served, result.page_ids, result.section_ids))
+        self._texts.append(result.text if call.name == READ else "")
         return {"value": as_value(call.name, result)} if result.served else {"refused": result.text}
+
+
+def shows_some(text: str, printed: str) -> bool:
+    """Return whether a line of a section that a program read was printed, or a line that was printed stands in it; also if it read none."""
+    if not text:
+        return True
+    least = min(SHOWN_CHARS, len(text.strip()))
+    pairs = ((line.strip(), other) for one, other in ((text, printed), (printed, text)) for line in one.split("\n"))
+    return any(len(line) >= least and line in other for line, other in pairs)
 
 
 def _clean(text: str) -> str:

@@ -10,7 +10,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Protocol
+from typing import Annotated, Literal, Protocol
 
 import pydantic
 from pydantic import Field
@@ -35,12 +35,16 @@ Key = Annotated[str, Field(pattern=r"^[0-9a-f]{8,64}$")]
 
 @pydantic.dataclasses.dataclass(frozen=True, config=pydantic.ConfigDict(extra="forbid"))
 class SessionCorpus:
-    """Corpus and index of a client, and the limits of a search; as JSON, the request that opens a session."""
+    """Corpus and index of a client, and what its tools show; as JSON, the request that opens a session."""
 
     corpus: Key
     """Digest of the corpus."""
     index: Key
     top_k: Annotated[int, Field(ge=1, le=50)]
+    ranking: Literal["hybrid", "dense", "lexical"] = "hybrid"
+    shows: Literal["titles", "sections"] = "titles"
+    missing_names: bool = True
+    max_section_chars: Annotated[int, Field(ge=100)] = 1500
 
 
 @dataclass(frozen=True, slots=True)

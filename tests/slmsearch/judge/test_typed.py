@@ -170,11 +170,21 @@ def test_units_are_loaded_only_where_a_unit_is_read() -> None:
 @pytest.mark.parametrize(
     ("one", "other"),
     [("- 5", "5"), ("5 MW", "5 mW"), ("5 GB", "5 Gb"), ("5 T", "5 t"), ("5 m/s", "5 ms"), ("5 N/m", "5 Nm"), ("1 kW/h", "1 kWh"),
-     ("Tuesday, 4 July 2022", "Monday, 4 July 2022")],
+     ("Tuesday, 4 July 2022", "Monday, 4 July 2022"), ("64 KB", "64 Kb"), ("2008-2010", "2008 and 2010"), ("9:00-17:00", "9:00 and 17:00"),
+     ("$5-$10", "$5 and $10"), ("62", "6'2\""), ('5"', "5'"), ("5!", "5")],
 )  # fmt: skip
 def test_values_that_differ_are_not_the_same_text(one: str, other: str) -> None:
     assert not typed_match(one, (other,)) and not typed_match(other, (one,))
     assert typed_match(one, (one,))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("64 KB", "64 kilobytes"), ("5 KB/s", "5 kB/s"), ("5 Mb", "5 megabits"), ("5 Gb", "5 gigabits"), ("between 5 and 7 km", "5-7 km"),
+     ("between 9:00 and 17:00", "9:00-17:00"), ('"1,000"', "1000")],
+)  # fmt: skip
+def test_values_that_are_written_otherwise_are_the_same(one: str, other: str) -> None:
+    assert typed_match(one, (other,)) and typed_match(other, (one,))
 
 
 def test_no_answer_takes_long_to_grade() -> None:

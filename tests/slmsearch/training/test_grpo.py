@@ -49,7 +49,7 @@ def test_episodes_that_cannot_be_dealt_out_evenly(tmp_path):
 
 def test_groups_that_processes_share_are_refused_where_one_answer_pays_for_the_others(tmp_path):
     train = TrainConfig(questions_per_step=3, group_size=8, num_processes=2)
-    with pytest.raises(ConfigError, match=r"3 groups cannot be split over 2 processes: change train.questions_per_step"):
+    with pytest.raises(ConfigError, match=r"whole groups in each of 2 processes: change train\.group_size"):
         make_arguments(SearcherEnvironment(RunConfig(train=train, reward=RewardConfig(abstained=0.2))), tmp_path, 10, use_cpu=True)
 
 

@@ -23,13 +23,13 @@ def config(tmp_path, monkeypatch):
 
 
 def test_recorded_keys_of_the_searcher(config):
-    assert job.train_key(config, "digest", "index") == "befee3dd5749ae721d4c"
+    assert job.train_key(config, "digest", "index") == "10dde6dc9b2ac4a1b3e8"
     specs = [PolicySpec("untrained", config.policy), PolicySpec("random", None), PolicySpec("retrieve-then-answer", None)]
     keys = [eval_key(QUESTIONS, "index", spec, config, "digest") for spec in specs]
-    assert keys == ["8452634f063e2d686ebb", "74281f8b98d6c90f07c5", "722d44707917bdf0ab15"]
+    assert keys == ["1ec18cc7e57d4e85b045", "8910d5b81431493d1a9f", "12ae78f673818d2eb329"]
     other = config.model_copy(update={"judge": JudgeConfig(kind="ollama"), "reward": RewardConfig(correctness="f1")})
-    assert job.train_key(other, "digest", "index") == "a2a1d0d17f7ae74ed8fb"
-    assert eval_key(QUESTIONS, "index", specs[0], other, "digest") == "68092985fef1aef52926"
+    assert job.train_key(other, "digest", "index") == "734977ced2dd5e20bc4d"
+    assert eval_key(QUESTIONS, "index", specs[0], other, "digest") == "50aee1d580dac6144a2f"
 
 
 def test_what_a_search_says_is_part_of_the_keys(config):

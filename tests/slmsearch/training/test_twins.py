@@ -103,6 +103,37 @@ def test_a_renamed_question_asks_about_a_name_that_stands_nowhere():
         assert len(new) == 1 and new.pop().strip(".,?'s").casefold() not in words
 
 
+def twin_of(page, question, kind, *others):
+    library = Library([page])
+    (twin,) = make_twins([question, *others], kind, Toolbox(library, TitleIndex(library), 3, 1500))[:1] or [None]
+    return twin, "" if twin is None else "\n".join(section.text for section in twin.view.show(library.sections(page.id)))
+
+
+@pytest.mark.parametrize(
+    ("text", "answer", "others"),
+    [
+        ("Ann was born in New\nYork.", "New York", ["San Diego"]),
+        ("\u65e5\u672c\u306e\u9996\u90fd\u306f\u6771\u4eac\u3067\u3059\u3002", "\u6771\u4eac", ["\u5927\u962a"]),
+        ("Ann was born in **New** York.", "New York", ["San Diego"]),
+    ],
+)
+def test_a_replaced_fact_is_replaced_however_it_is_written_or_there_is_no_twin(text, answer, others):
+    page = Page("p", "P", f"# P\n\n{text}")
+    asked = [
+        Question(f"q{n}", "Where was Ann born?", each, page_ids=("p",), section_ids=("p:p",)) for n, each in enumerate([answer, *others])
+    ]
+    twin, shown = twin_of(page, asked[0], "replaced", *asked[1:])
+    assert twin is None if "**" in text else twin.answer == others[0] and others[0] in shown and answer not in shown
+
+
+def test_what_is_withdrawn_is_not_stated_in_other_words_on_its_page():
+    page = Page("c", "Cara", "# Cara\n\nCara Lind (born March 4, 1990) paints.\n\n## Life\n\nBorn on 4 March 1990.\n\n## Work\n\nOils.")
+    twin, shown = twin_of(
+        page, Question("q", "When was Cara Lind born?", "4 March 1990", page_ids=("c",), section_ids=("c:life",)), "withdrawn"
+    )
+    assert "1990" not in shown and "Oils." in shown and twin.answer == UNKNOWN_ANSWER
+
+
 def test_a_hidden_section_is_cut_from_the_section_that_holds_it():
     page = Page("p", "P", "# P\n\nLead.\n\n## Life\n\nOwn.\n\n### Youth\n\nBorn 1823.\n\n## Work\n\nPaints.")
     shown = View(hidden=("p:youth",)).show(split_sections(page))

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,6 +25,7 @@ from slmsearch.environments.searcher.demonstrations import (
 )
 from slmsearch.environments.searcher.parsing import parse_turn
 from slmsearch.environments.searcher.tools import Toolbox
+from slmsearch.episodes.episode import Quotation, ToolCall
 from slmsearch.retrieval.hits import Hit
 
 PAGES = [
@@ -133,6 +135,31 @@ def test_a_first_section_is_named_by_its_page_in_what_is_demonstrated():
     assert not left_out
     assert [message for message, _ in found[0].turns[1:]] == ['<tool>read_section("lake#2")</tool>', "<answer>Pike</answer>"]
     assert found[1].turns[-1][0] == '<answer section="lake"></answer>'
+
+
+@pytest.mark.parametrize("shows", ["titles", "text"])
+def test_reading_a_section_is_reading_those_below_it(shows):
+    page = Page(
+        "p", "Tool", "# Tool\n\nA tool.\n\n## Install\n\nAs follows.\n\n### Linux\n\nRun apt.\n\n### Long\n\n" + "It is long. " * 90
+    )
+    library = Library([page, PAGES[2]])
+    toolbox = Toolbox(library, HintedIndex(library), 1, max_section_chars=1000, shows=shows)
+    first, second = toolbox.serve([ToolCall("read_section", "p:install"), ToolCall("read_section", "p:install#2")])
+    assert (first.section_ids, second.section_ids) == (("p:install", "p:linux"), ("p:install",)), "of the other a part is shown"
+    hidden = View(hidden=("p:linux",))
+    assert toolbox.serve([ToolCall("read_section", "p:install")], [hidden])[0].section_ids == ("p:install",)
+    assert toolbox.quote(Quotation("p:linux"), first.section_ids).text == "Run apt."
+
+
+@pytest.mark.parametrize("shows", ["titles", "text"])
+def test_an_answer_is_stated_as_words_of_the_section_and_also_across_its_parts(shows):
+    text = f"Built in 1950. {'It stands. ' * 132}It is called New York City. {'It holds. ' * 60}It has 5 arches and 2 towers."
+    library = Library([Page("4851", "Bridge", f"# Bridge\n\nA bridge.\n\n## History\n\n{text}"), PAGES[2]])
+    toolbox = Toolbox(library, HintedIndex(library), 1, max_section_chars=1500, shows=shows)
+    assert "New York City" not in library.section("4851:history").text[:1500] + "|" + library.section("4851:history").text[1500:]
+    for answer in ("5", "2", "New York City"):
+        (found,), left_out = demonstrate_gold([ask("What of the Bridge?", answer, "4851:history")], toolbox)
+        assert found.turns[-2][0] == '<tool>read_section("4851:history#2")</tool>' and not left_out, answer
 
 
 def test_a_long_section_is_not_read_if_the_part_that_a_search_shows_holds_the_answer():

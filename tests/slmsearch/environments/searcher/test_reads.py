@@ -103,7 +103,7 @@ def test_a_reader_learns_from_questions_whose_answer_it_is_shown():
     toolbox, config = make_toolbox(), SearcherConfig(reads="shown")
     text = toolbox.show(["Mira"])[0]
     assert text.startswith("Mira Talvoren\n")
-    questions = [Question("1", "Mira", "1823"), Question("2", "Mira", "nowhere to be seen"), Question("3", "Mira", "I don't know")]
+    questions = [Question("1", "Mira", "1823"), Question("2", "Is it Mira or Bob?", "Bob"), Question("3", "Mira", "I don't know")]
     found, left_out = demonstrate_reader(questions, toolbox, config)
     assert [demonstration.turns for demonstration in found] == [(("<answer>1823</answer>", ""),)]
     assert text in found[0].prompt[-1]["content"]

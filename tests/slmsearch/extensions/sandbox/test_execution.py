@@ -14,7 +14,7 @@ from slmsearch.episodes.episode import ToolCall, ToolResult
 from slmsearch.errors import IndexUnusableError
 from slmsearch.extensions.sandbox.bubblewrap import Bubblewrap
 from slmsearch.extensions.sandbox.checks import ScriptedTools
-from slmsearch.extensions.sandbox.execution import CUT, as_value, complete_limits
+from slmsearch.extensions.sandbox.execution import CUT, as_value, complete_limits, shows_some
 
 from .conftest import LIMITS, Run  # type: ignore[import-not-found]
 
@@ -86,6 +86,25 @@ def test_an_argument_that_is_too_long_reaches_no_tool(run: Run) -> None:
 
 def test_memory_is_limited_and_the_error_is_the_programs(run: Run) -> None:
     assert run("x = bytearray(1 << 30)").error == "MemoryError (line 1)"
+
+
+def test_what_a_program_reads_and_does_not_print_was_not_read(run: Run) -> None:
+    reads = "texts = [read_section(name) for name in ('a:first', 'b:first')]\n"
+    for printed, read in (
+        ("", []),
+        ("print('Text of')", []),
+        ("print('see', texts[0])", ["a:first"]),
+        ("print(texts)", ["a:first", "b:first"]),
+    ):
+        execution = run(reads + printed)
+        assert [name for call in execution.calls for name in call.section_ids] == read, printed
+        assert [call.page_ids for call in execution.calls] == [("a",), ("b",)]
+    long = "A first line of the section, of some length.\nA second line of it, as long as the first."
+    assert (
+        shows_some(long, "1: A second line of it, as long as the first.\n")
+        and shows_some(long, long[5:40])
+        and not shows_some(long, "line")
+    )
 
 
 def test_a_program_may_compute_for_as_long_as_it_may_run() -> None:
