@@ -1,9 +1,9 @@
 """Data in use: what housekeeping must not delete, and the reasons.
 
 In use are: the target of `CURRENT`; everything in the lineage of a promoted (aliased) model version, with all runs of the flow that made
-it; the newest model versions beside; the last green nights; everything that a live run has touched, and everything written since the
-oldest of them began; training directories that a process holds; and directories that the configuration names. The inputs of those are in
-use, too.
+it; that of the champion before, to which a rollback returns; the newest model versions beside; the last green nights; everything that a
+live run has touched, and everything written since the oldest of them began; training directories that a process holds; and directories that
+the configuration names. The inputs of those are in use, too.
 """
 
 from collections.abc import Iterable
@@ -16,7 +16,8 @@ from slmsearch.lineage.graph import Graph, Ref, homes, read_stored
 from slmsearch.retrieval.versions import current_key
 from slmsearch.training.launch import is_held
 from tasks.lineage import made_by, named_by
-from tasks.tracking import RunRecord, RunRegistry, VersionRecord, open_run_registry
+from tasks.tracking import CHAMPION, RunRecord, RunRegistry, VersionRecord, open_run_registry
+from tasks.tracking.champions import champion_before
 
 KEPT_VERSIONS = 3
 """Newest versions of each registered model that count as in use without an alias."""
@@ -88,11 +89,15 @@ def in_use(config: RunConfig, kept_versions: int = KEPT_VERSIONS, used_since: fl
 
 def _chosen_versions(registry: RunRegistry, kept: int) -> list[tuple[VersionRecord, str]]:
     """Return the versions that count as in use, each with the reason; those with an alias first."""
-    chosen, counts = [], dict[str, int]()
-    for version in registry.versions():
+    chosen, counts, versions = [], dict[str, int](), registry.versions()
+    champions = (version for version in versions if CHAMPION in version.aliases)
+    before = {f"{one.name}/{champion_before(registry.home, one.name, one.version, one.tags)}" for one in champions}
+    for version in versions:
         counts[version.name] = counts.get(version.name, 0) + 1
         if version.aliases:
             chosen.append((version, f"{version.label} is {', '.join(version.aliases)}"))
+        elif version.label in before:
+            chosen.append((version, f"a rollback returns to {version.label}"))
         elif counts[version.name] <= kept:
             chosen.append((version, f"{version.label} is among the newest {kept}"))
     return sorted(chosen, key=lambda item: not item[0].aliases)

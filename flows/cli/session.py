@@ -39,6 +39,8 @@ BUG = 70
 INTERRUPTED = 130
 TERMINATED = 128
 """Exit code of a command that a signal ended, less the signal's number."""
+UNREAD = 128 + signal.SIGPIPE
+"""Exit code where whoever read the output has gone."""
 
 FOLDER, FILE = click.Path(file_okay=False, path_type=Path), click.Path(dir_okay=False, path_type=Path)
 DOTTED = re.compile(r"--[A-Za-z_][\w-]*(\.[A-Za-z_][\w-]*)+(=.*)?", re.DOTALL)
@@ -139,8 +141,15 @@ class Session:
         self._given.insert(0, preset)
 
     def may_set(self, setting: str) -> bool:
-        """Return whether a flag sets a setting, or a file may."""
-        return bool(self._given) or any(flag.startswith(f"--{setting}=") for flag in self._overrides)
+        """Return whether a flag or a variable sets a setting, or a file may."""
+        from flows.runtime.settings import ENV_PREFIX, read_environment
+
+        variable = f"{ENV_PREFIX}{setting.replace('.', '__')}".upper()
+        return (
+            bool(self._given)
+            or any(flag.startswith(f"--{setting}=") for flag in self._overrides)
+            or variable in {name.upper() for name in read_environment(self.base)}
+        )
 
     def say_where(self) -> None:
         """Print the places of data and MLflow's store in one line, once."""
@@ -186,11 +195,12 @@ class Session:
         """Print the result as JSON if asked for, else as text; a negative finding ends the command with exit code 1."""
         if self._progress is not None:
             self._progress.hide()
-        if self._stdout is None:
-            click.echo(visible(text))
-        else:
-            os.write(self._stdout, (json.dumps(dict(result), default=str) + "\n").encode())
-            self.close()
+        with _printing():
+            if self._stdout is None:
+                click.echo(visible(text))
+            else:
+                os.write(self._stdout, (json.dumps(dict(result), default=str) + "\n").encode())
+                self.close()
         if negative:
             raise SystemExit(NEGATIVE)
 
@@ -201,7 +211,7 @@ class Session:
             return
         if self._progress is not None:
             self._progress.hide()
-        with os.fdopen(os.dup(self._stdout), "wb") as out:
+        with _printing(), os.fdopen(os.dup(self._stdout), "wb") as out:
             out.writelines(json.dumps(dict(row), ensure_ascii=False, default=str).encode() + b"\n" for row in rows)
         self.close()
 
@@ -217,6 +227,16 @@ class Session:
         self.say(f"slmsearch: {message}")
         if self._stdout is not None:
             self.finish(error_as_json(error, message), "")
+
+
+@contextmanager
+def _printing() -> Iterator[None]:
+    """End quietly where whoever read the output has gone, with the exit code of SIGPIPE."""
+    try:
+        yield
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for what is still buffered
+        raise SystemExit(UNREAD) from None
 
 
 class SettingsCommand(click.Command):
@@ -257,7 +277,7 @@ class SettingsCommand(click.Command):
             session.fail(error, "interrupted")
             ctx.exit(INTERRUPTED)
         except SystemExit as error:
-            if isinstance(error.code, int) and error.code > TERMINATED:
+            if isinstance(error.code, int) and error.code > TERMINATED and error.code != UNREAD:
                 session.fail(error, "terminated")
             raise
         except click.ClickException as error:  # click itself prints it on stderr

@@ -19,6 +19,7 @@ from slmsearch.foreign import cause_of
 from slmsearch.package_data import package_data
 
 if TYPE_CHECKING:
+    from prefect.client.orchestration import SyncPrefectClient
     from prefect.deployments.runner import RunnerDeployment
 
 PREFECT_FILE = "deployments/prefect.yaml"
@@ -83,7 +84,7 @@ def read_prefect_file(path: Path) -> PrefectFile:
 
 
 def deploy_flows(config: RunConfig, base: Path, say: Say) -> None:
-    """Create the deployments or bring them up to the file, make this config their default, and create the alarms about nights.
+    """Create the deployments or renew them after the file, make this config their default, and create the alarms about nights.
 
     Args:
         config: settings that flow runs have unless they are given others.
@@ -101,10 +102,25 @@ def deploy_flows(config: RunConfig, base: Path, say: Say) -> None:
     say(f"deploying {PREFECT_FILE}")
     with get_client(sync_client=True) as client:
         create_alarms(client, webhook(config.nightly))
-    settings = submitted(config)
-    for described in read_prefect_file(package_data(PREFECT_FILE)).deployments:
-        _as_deployment(described, base, settings).apply()
+        settings = submitted(config)
+        for described in read_prefect_file(package_data(PREFECT_FILE)).deployments:
+            apply_deployment(_as_deployment(described, base, settings), client)
     expect_nights(config.tracking.registered_model)
+
+
+def apply_deployment(deployment: "RunnerDeployment", client: "SyncPrefectClient") -> None:
+    """Create a deployment, or renew one: schedules, a pause and parameters other than the settings are people's then, and stay."""
+    from prefect.exceptions import ObjectNotFound
+
+    try:
+        known = client.read_deployment_by_name(deployment.full_name)
+    except ObjectNotFound:
+        deployment.apply()
+        return
+    deployment.parameters = {**deployment.parameters, **{name: value for name, value in known.parameters.items() if name != CONFIG}}
+    deployment.schedules = []
+    deployment.model_fields_set.difference_update(("schedules", "paused"))  # only what is set is sent
+    deployment.apply()
 
 
 def _as_deployment(described: Described, base: Path, config: dict[str, object]) -> "RunnerDeployment":

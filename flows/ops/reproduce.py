@@ -71,7 +71,8 @@ def reproduce_version(config: RunConfig, version: str, out: Path | None, say: Sa
         raise ConfigError(f"{out} is not empty: a run in it would find what lies there; give a new folder")
     say(f"running {run.stage} again in {folder}")
     keys = {"judge.api_key": config.judge.api_key, "policy.api_key": config.policy.api_key}  # a record holds no secrets
-    fresh = recorded.changed({**fresh_places(recorded.policy.model, config.paths, folder.resolve()), **keys})
+    operated = {"tracking.approval_s": 0.0, "forecast.if_worth_it": False, "evaluate.shards": 1}  # nobody is asked, nothing spread
+    fresh = recorded.changed({**fresh_places(recorded.policy.model, config.paths, folder.resolve()), **keys, **operated})
     again = run_flow(run.stage, fresh, say, here=True)
     items = _compare_runs(tracked, run, open_run_registry(fresh.paths, fresh.tracking), str(again["mlflow_run_id"]))
     same = all(item.same for item in items)

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, cast
 
+import httpx
+
 from flows.runtime.api import prefect_api
 from flows.runtime.flow_errors import as_error
 from flows.runtime.process_environment import be_terse
@@ -14,6 +16,7 @@ from flows.runtime.worker_secrets import submitted
 from flows.stages.preflight import preflight
 from slmsearch.config import RunConfig
 from slmsearch.errors import ServiceError
+from slmsearch.foreign import cause_of
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
@@ -85,8 +88,12 @@ def _submit_flow(name: str, settings: dict[str, object], say: Say) -> Any:
 
     flow_run = cast("FlowRun", run_deployment(f"{name}/{name}", parameters={"config": settings}, timeout=0))
     say(f"Flow run {flow_run.name}; stop it with: prefect flow-run cancel {flow_run.id}")
-    with get_client(sync_client=True) as client:
-        state = _follow(client, flow_run, say)
+    try:
+        with get_client(sync_client=True) as client:
+            state = _follow(client, flow_run, say)
+    except httpx.TransportError as error:
+        told = f"Prefect's server went away ({cause_of(error)})"
+        raise ServiceError(f"{told} while flow run {flow_run.name} ran: start it again and look at the run there") from error
     if state.is_completed():
         return state.result()
     raise as_error(f"{state.name}: {state.message}")

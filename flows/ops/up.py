@@ -36,6 +36,7 @@ from slmsearch.errors import ServiceError
 from slmsearch.http_client import answers
 from slmsearch.processes.child import ChildProcess
 from slmsearch.processes.ports import require_free_port, reserve_port
+from slmsearch.processes.signals import stopping_by_signal
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
@@ -65,8 +66,6 @@ def serve(config: RunConfig, base: Path, port: int, mlflow_port: int, say: Say) 
         raise ServiceError(f"`slmsearch up` runs already (process {up.pid}, {up.ui}); stop it first")
     require_free_port(mlflow_port, "--mlflow-port")
     stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda *_: stop.set())
     record = UpRecord(os.getpid(), f"http://{HOST}:{port}/api", f"http://{HOST}:{port}", f"http://{HOST}:{mlflow_port}")
     password = make_password()
 
@@ -74,8 +73,9 @@ def serve(config: RunConfig, base: Path, port: int, mlflow_port: int, say: Say) 
         reconcile_and_say(config.paths, config.tracking, [_worker_name()], lambda text: say(f"{time.strftime('%H:%M:%S')} {text}"))
 
     with ExitStack() as stack:
+        stack.enter_context(stopping_by_signal(stop))
         stack.enter_context(reserve_port(port, "--port"))
-        services = _start_servers(config.paths, port, mlflow_port, password, stack, say)
+        services = _start_servers(config.paths, port, mlflow_port, password, stack, stop, say)
         use_api(record.api, password)
         prepare_pool(config.train)
         services.append(_start_worker(config.paths, config.tracking, stack, say))  # it needs as long to start as the rest to be deployed
@@ -84,21 +84,23 @@ def serve(config: RunConfig, base: Path, port: int, mlflow_port: int, say: Say) 
             service.ready()
         stack.enter_context(_announced(config.paths, record, password, say))
         correct()
-        _wait_for_worker()
+        _wait_for_worker(stop)
         say(_welcome(config.paths, record))
         _watch(correct, services, stop, say)
         say("stopping ...")
 
 
-def _start_servers(paths: PathsConfig, port: int, mlflow_port: int, password: str, stack: ExitStack, say: Say) -> list[Supervised]:
+def _start_servers(
+    paths: PathsConfig, port: int, mlflow_port: int, password: str, stack: ExitStack, stop: threading.Event, say: Say
+) -> list[Supervised]:
     say(f"starting Prefect on port {port} and MLflow on port {mlflow_port}; logs are in {prefect_home(paths) / 'logs'}")
     server = Supervised(
         lambda: start_prefect_server(paths, port, password, with_ui=True),
-        lambda service: wait_until_ready(service, f"http://{HOST}:{port}/api/health"),
+        lambda service: wait_until_ready(service, f"http://{HOST}:{port}/api/health", stop),
     )
     stack.callback(server.stop)
     mlflow = Supervised(
-        lambda: _start_mlflow(paths, mlflow_port), lambda service: wait_until_ready(service, f"http://{HOST}:{mlflow_port}/health")
+        lambda: _start_mlflow(paths, mlflow_port), lambda service: wait_until_ready(service, f"http://{HOST}:{mlflow_port}/health", stop)
     )
     stack.callback(mlflow.stop)
     server.ready()
@@ -130,12 +132,14 @@ def _worker_name() -> str:
     return f"up-{os.getpid()}"
 
 
-def _wait_for_worker() -> None:
+def _wait_for_worker(stop: threading.Event) -> None:
     from prefect.client.orchestration import get_client
 
     deadline = time.monotonic() + WORKER_SECONDS
     with get_client(sync_client=True) as client:
         while not any(worker.name == _worker_name() for worker in client.read_workers_for_work_pool(POOL)):
+            if stop.is_set():
+                raise KeyboardInterrupt
             if time.monotonic() > deadline:
                 raise ServiceError(f"no worker reported to the pool {POOL!r} within {WORKER_SECONDS:.0f} s; see its log")
             time.sleep(0.5)

@@ -28,6 +28,7 @@ from slmsearch.config import PathsConfig, TrackingConfig, TrainConfig
 from slmsearch.errors import ServiceError
 from slmsearch.foreign import cause_of
 from slmsearch.processes.child import ChildProcess
+from slmsearch.processes.signals import stopping_by_signal
 from tasks.owners import RUN_VARIABLE, process_of
 
 if TYPE_CHECKING:
@@ -72,21 +73,21 @@ def serve_worker(paths: PathsConfig, tracking: TrackingConfig, train: TrainConfi
     """
     plans = _plan(name, limit, train)
     stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda *_: stop.set())
     correct = partial(reconcile_and_say, paths, tracking, frozenset(plans), say)
     threading.Thread(target=_keep_states_true, args=(correct, stop), daemon=True).start()
     workers = [_start(each, options, paths) for each, options in plans.items()]
     say(f"worker {name} of pool {POOL} at {os.environ.get('PREFECT_API_URL')}; its log is {workers[0].log}")
     try:
-        while not stop.wait(1.0):
+        with stopping_by_signal(stop):
+            while not stop.wait(1.0):
+                for worker in workers:
+                    if not worker.is_alive:
+                        end = f"ended by itself (exit code {worker.process.returncode}): {last_line(worker.log)}"
+                        raise ServiceError(f"{worker.name} {end}")
+            say("stopping: its flow runs are cancelled ...")
             for worker in workers:
-                if not worker.is_alive:
-                    raise ServiceError(f"{worker.name} ended by itself (exit code {worker.process.returncode}): {last_line(worker.log)}")
-        say("stopping: its flow runs are cancelled ...")
-        for worker in workers:
-            close_service(worker)
-        drain([worker.process.pid for worker in workers], DRAIN_SECONDS, say)
+                close_service(worker)
+            drain([worker.process.pid for worker in workers], DRAIN_SECONDS, say)
     finally:
         for worker in workers:
             worker.stop(first=signal.SIGINT)

@@ -16,6 +16,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+import psutil
+
 from flows.runtime.process_environment import prefect_home
 from flows.runtime.servers import HOST, start_service, wait_until_ready
 from flows.runtime.settings import read_environment
@@ -70,6 +72,16 @@ def find_up(paths: PathsConfig) -> UpRecord | None:
     except (OSError, ValueError, TypeError):
         return None
     return record if answers(f"{record.api}/health") else None
+
+
+def up_lives(paths: PathsConfig) -> bool:
+    """Return whether the process of the recorded `slmsearch up` lives, though its server may be slow, or be started again."""
+    path = record_path(paths)
+    try:
+        record = UpRecord(**json.loads(path.read_text()))
+        return bool(psutil.Process(record.pid).create_time() <= path.stat().st_mtime)
+    except (OSError, ValueError, TypeError, psutil.Error):
+        return False
 
 
 def find_pages(paths: PathsConfig) -> str | None:
@@ -176,6 +188,8 @@ def _use_given(paths: PathsConfig, url: str, remedy: str) -> Api:
     password = password_for(paths, url)
     if not answers(f"{url.rstrip('/')}/health", auth=password, elsewhere=True):
         raise ServiceError(f"no Prefect API answers at {url}; {remedy}")
+    if not answers(f"{url.rstrip('/')}/admin/version", auth=password, elsewhere=True):  # its health is told to everybody
+        raise ServiceError(f"the Prefect API at {url} refuses the password; set PREFECT_API_AUTH_STRING to the one of that server")
     use_api(url, password)
     return Api(url, "given", password)
 

@@ -6,6 +6,7 @@
 import os
 import shutil
 import signal
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -52,16 +53,19 @@ def put_aside(log: Path) -> None:
         os.truncate(log, 0)
 
 
-def wait_until_ready(service: ChildProcess, address: str, timeout_s: float = 180.0) -> None:
+def wait_until_ready(service: ChildProcess, address: str, stop: threading.Event | None = None, timeout_s: float = 180.0) -> None:
     """Wait until a server answers at an address.
 
     Raises:
         ServiceError: it ended, or did not answer in time.
+        KeyboardInterrupt: `stop` was set meanwhile.
     """
     deadline = time.monotonic() + timeout_s
     while not answers(address, timeout_s=2.0):
         if not service.is_alive:
             raise ServiceError(f"{service.name} ended at once (exit code {service.process.returncode}): {last_line(service.log)}")
+        if stop is not None and stop.is_set():
+            raise KeyboardInterrupt
         if time.monotonic() > deadline:
             raise ServiceError(f"{service.name} did not answer at {address} within {timeout_s:.0f} s; see {service.log}")
         time.sleep(0.2)

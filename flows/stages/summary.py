@@ -200,7 +200,7 @@ def leave_reports(run: Pipeline, summary: dict[str, object]) -> None:
     warnings = list[str]()
     summary["warnings"] = warnings
     with tolerated("tables and figures", warnings):
-        show_table("evaluations", report_task(run.run_id, run.config.paths, run.config.tracking), "Policies on the same questions")
+        show_table("evaluations", report_task(run.run_id, run.config.paths, run.config.tracking), "Policies on n questions")
     with tolerated("report page", warnings):
         made = report_page_task([run.run_id], run.config.paths, run.config.tracking)
         warnings += made["warnings"]

@@ -79,7 +79,7 @@ def roll_back(tracker: Tracker, model: str, why: str, by: str) -> PromotionEvent
         if current is None:
             raise PromotionError(f"{model} has no champion to roll back; promote a version with `slmsearch promote`")
         _note_foreign_event(tracker, model, current)
-        target = _champion_before(tracker, model, current)
+        target = champion_before(tracker.home, model, current, tracker.champion(model) or {})
         if target is None:
             raise PromotionError(f"{model} had no champion before version {current}; name one with `slmsearch promote VERSION`")
         _require_version(tracker, model, target)
@@ -140,13 +140,12 @@ def _note_foreign_event(tracker: Tracker, model: str, current: str) -> None:
         _append(tracker, PromotionEvent(model, current, "found", "it was moved by something else", "", last, _now()))
 
 
-def _champion_before(tracker: Tracker, model: str, current: str) -> str | None:
-    """Return the champion that the present one replaced at its promotion."""
-    for event in reversed(read_promotions(tracker.home, model)):
+def champion_before(home: Path, model: str, current: str, tags: Mapping[str, str]) -> str | None:
+    """Return the champion that the present one, with its tags, replaced at its promotion: a rollback returns to it."""
+    for event in reversed(read_promotions(home, model)):
         if event.version == current and event.kind != "rollback" and event.previous != current:
             return event.previous
-    tag = f"{PREFIX}promoted_from"
-    return (tracker.champion(model) or {}).get(tag) or None
+    return tags.get(f"{PREFIX}promoted_from") or None
 
 
 def _champion(tracker: Tracker, model: str) -> str | None:

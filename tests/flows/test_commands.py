@@ -4,6 +4,7 @@ import json
 import re
 import shlex
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from slmsearch.errors import NotWorthItError
 from slmsearch.evaluate.forecast import Expected, Forecast, Start, Training
 from slmsearch.extensions.bench.result import Result
 from tests.flows.fakes import WordEmbedder, write_corpus
+from tests.loopback import listening
 
 Invoke = Callable[..., tuple[int, str, str]]
 
@@ -279,6 +281,35 @@ def test_an_unreachable_server_is_named_at_once(
     assert code == 3
     assert named in err
     assert "Traceback" not in err
+
+
+def test_a_refused_password_is_named_at_once(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Prefect(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200 if self.path == "/api/health" else 401)
+            self.end_headers()
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    with listening(Prefect) as address:
+        monkeypatch.setenv("PREFECT_API_URL", f"{address}/api")
+        code, _, err = invoke("run", "validate")
+    assert code == 3 and "refuses the password; set PREFECT_API_AUTH_STRING" in err and "Traceback" not in err
+
+
+def test_a_tiny_model_is_made_for_the_configured_environment(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+
+    def make(config: RunConfig, target: Path, on_phase: Any) -> dict[str, Any]:
+        made.append(target.name)
+        return {"parameters": 1, "seconds": 1.0}
+
+    monkeypatch.setattr("slmsearch.training.bootstrap.bootstrap", make)
+    for words in (["--config", "demo-planner"], ["searcher", "--config", "demo-planner"], []):
+        code, _, err = invoke("bootstrap", *words)
+        assert code == 0, err
+    assert made == ["tiny-planner", "tiny-searcher", "tiny-searcher"]
 
 
 def test_an_unforeseen_error_is_told_from_a_finding(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,8 +2,11 @@ from pathlib import Path
 
 import pytest
 import yaml
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.actions import DeploymentUpdate, WorkPoolCreate
+from prefect.client.schemas.schedules import CronSchedule
 
-from flows.ops.deploying import PREFECT_FILE, _as_deployment, read_prefect_file
+from flows.ops.deploying import PREFECT_FILE, _as_deployment, apply_deployment, read_prefect_file
 from slmsearch.errors import ConfigError
 from tests.root import ROOT
 
@@ -57,3 +60,23 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: bytes | No
         path.write_bytes(content)
     with pytest.raises(ConfigError, match=r"prefect\.yaml cannot be read"):
         read_prefect_file(path)
+
+
+def test_what_people_changed_of_a_deployment_stays_when_it_is_deployed_again(tmp_path: Path) -> None:
+    described = next(found for found in read_prefect_file(ROOT / PREFECT_FILE).deployments if found.name == "housekeeping")
+    with get_client(sync_client=True) as client:
+        client.create_work_pool(WorkPoolCreate(name=described.work_pool.name, type="process"), overwrite=True)
+        apply_deployment(_as_deployment(described, tmp_path, {"train": {"seed": 1}}), client)
+        first = client.read_deployment_by_name("housekeeping/housekeeping")
+        assert [schedule.active for schedule in first.schedules] == [True] and "apply" in first.parameters | {"apply": False}
+        client.update_deployment_schedule(first.id, first.schedules[0].id, active=False)
+        client.create_deployment_schedules(first.id, [(CronSchedule(cron="5 5 * * *"), True)])
+        client.update_deployment(first.id, DeploymentUpdate(parameters={**first.parameters, "apply": True}))
+        client.pause_deployment(first.id)
+        apply_deployment(_as_deployment(described, ROOT, {"train": {"seed": 2}}), client)
+        again = client.read_deployment_by_name("housekeeping/housekeeping")
+    assert sorted((schedule.schedule.cron, schedule.active) for schedule in again.schedules) == sorted(
+        [(first.schedules[0].schedule.cron, False), ("5 5 * * *", True)]
+    )
+    assert again.paused and again.parameters == {**first.parameters, "config": {"train": {"seed": 2}}, "apply": True}
+    assert again.pull_steps == [{"prefect.deployments.steps.set_working_directory": {"directory": str(ROOT)}}]

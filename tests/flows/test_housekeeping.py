@@ -32,6 +32,7 @@ from slmsearch.training.files import CHECKPOINTS, LOCK, SCRATCH, scratch_of
 from tasks import housekeeping
 from tasks.housekeeping import DeletionPlan, Housekeeping, Item, Rules
 from tasks.lineage import read_tracked, trace
+from tasks.promotion import promote_by_hand, roll_back_by_hand
 from tasks.traces import Assessment, Span
 from tasks.tracking import CHAMPION, open_run_registry, open_tracker
 from tests.flows.fakes import write_corpus
@@ -215,6 +216,16 @@ def test_what_is_young_or_was_touched_lately_stays(history: tuple[RunConfig, lis
 def test_more_versions_can_be_kept(history: tuple[RunConfig, list[dict[str, Any]]]) -> None:
     config, (_, _, other, _) = history
     assert other["lineage"]["train_key"] not in named(Housekeeping(config, Rules(kept_versions=2), LATER).plan(), "trainings")
+
+
+def test_what_a_rollback_returns_to_stays(history: tuple[RunConfig, list[dict[str, Any]]]) -> None:
+    config, (_, first, other, _) = history
+    for version in ("2", "3"):
+        promote_by_hand(config.paths, config.tracking, version, "better")
+    planned = Housekeeping(config, RULES, LATER).plan()
+    assert named(planned, "trainings") == {first["lineage"]["train_key"]}
+    assert other["lineage"]["index_key"] not in named(planned, "indexes")
+    assert roll_back_by_hand(config.paths, config.tracking, "worse").version == "2"
 
 
 def test_a_live_run_keeps_everything_it_may_use(history: tuple[RunConfig, list[dict[str, Any]]]) -> None:

@@ -371,5 +371,14 @@ def test_the_command_puts_the_preset_before_what_is_given(config: RunConfig, mon
     ((name, settings, here),) = asked
     assert (name, here, settings.learn.budget_s, settings.corpus.pages) == ("learn", False, 90.0, pages)
     assert (settings.policy.model, settings.sft.steps, settings.sft.start) == (config.policy.model, 7, "gold")
+    asked.clear()
+    monkeypatch.setattr("flows.cli.commands.learning.multiplies_bfloat16", lambda: True)
+    CliRunner().invoke(cli, ["learn", pages, *flags, "--learn.budget_s", "7200"])
+    CliRunner().invoke(
+        cli, ["learn", pages, *flags], env={"SLMSEARCH_POLICY__MODEL": config.policy.model, "SLMSEARCH_POLICY__DTYPE": "float32"}
+    )
+    told, varied = (settings for _, settings, _ in asked)
+    assert (told.learn.budget_s, varied.learn.budget_s) == (7200.0, 1800.0), "what is given wins, wherever"
+    assert (varied.policy.model, varied.policy.dtype) == (config.policy.model, "float32")
     refused = CliRunner().invoke(cli, ["learn", pages, "--budget", "soon"])
     assert refused.exit_code == 2 and "write 45s, 30m or 2h" in refused.stderr

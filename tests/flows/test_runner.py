@@ -2,10 +2,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
+import httpx
 import pytest
 
-from flows.ops import up
+from flows.ops import runner, up
 from flows.ops.runner import FLOWS, PARTS, as_error
 from flows.ops.up import POINTER_MARK
 from flows.ops.worker import SHARD_QUEUE
@@ -33,6 +35,16 @@ def test_a_failed_flow_run_raises_what_ended_it(message: str, kind: type[Excepti
     error = as_error(message)
     assert type(error) is kind
     assert told in str(error)
+
+
+def test_a_server_that_goes_away_is_no_bug(monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(*_: object) -> None:
+        raise httpx.ConnectError("connection refused")
+
+    monkeypatch.setattr("prefect.deployments.run_deployment", lambda *_, **__: SimpleNamespace(name="brave-fox", id="1"))
+    monkeypatch.setattr(runner, "_follow", away)
+    with pytest.raises(errors.ServiceError, match=r"went away \(connection refused\) while flow run brave-fox ran"):
+        runner._submit_flow("validate", {}, print)
 
 
 def test_every_flow_is_where_it_is_said_to_be_and_deployed_from_there() -> None:

@@ -37,6 +37,16 @@ def test_dotted_flags_are_separated_from_the_commands_own(arguments: list[str], 
     assert split_overrides(arguments) == (own, overrides)
 
 
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_a_reader_of_the_output_that_has_gone_is_no_finding(form: list[str]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "flows", "config", *form]
+    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=120)
+    os.close(writing)
+    assert done.returncode == 128 + signal.SIGPIPE and not done.stderr
+
+
 @pytest.mark.parametrize("arguments", [["--train.steps"], ["--train.steps", "--json"]])
 def test_a_dotted_flag_without_a_value_is_wrong_usage(arguments: list[str]) -> None:
     with pytest.raises(click.UsageError, match=r"--train\.steps needs a value"):

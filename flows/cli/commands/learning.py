@@ -56,10 +56,10 @@ def largest_model() -> str | None:
 
 @command(cli, "learn")
 @click.argument("pages", type=click.Path())
-@option("--budget", type=Duration(), default="30m", help="Planned time of the command, no hard limit; 0 uses the configured steps.")
+@click.option("--budget", type=Duration(), help="Planned time, no hard limit; 0 uses the configured steps. [default: 30m]")
 @click.option("--model", help="Model to train. [default: smollm2-135m-instruct; by memory on a GPU]")
 @LIVE
-def learn(session: Session, pages: str, budget: float, model: str | None, live: bool) -> None:
+def learn(session: Session, pages: str, budget: float | None, model: str | None, live: bool) -> None:
     """Train a searcher on your own documents.
 
     PAGES is a folder of documents, or a file of pages. The command makes questions about them, measures the untrained model, trains,
@@ -69,11 +69,12 @@ def learn(session: Session, pages: str, budget: float, model: str | None, live: 
     from flows.cli.commands.documents import look_at_documents
     from flows.cli.text import render_learnt
 
-    own = not session.may_set("policy.model")
+    own, suited = not session.may_set("policy.model"), dict[str, object]()
     if model is None and own and (model := largest_model()):
-        session.override(policy__dtype="bfloat16", train__gradient_checkpointing=True)
-    elif own and not session.may_set("policy.dtype") and multiplies_bfloat16():
-        session.override(policy__dtype="bfloat16")
+        suited = {"policy.dtype": "bfloat16", "train.gradient_checkpointing": True}
+    elif own and multiplies_bfloat16():
+        suited = {"policy.dtype": "bfloat16"}
+    session.override(**{name.replace(".", "__"): value for name, value in suited.items() if not session.may_set(name)})
     session.begin_with("learn")
     session.override(corpus__pages=str(Path(pages).absolute()), learn__budget_s=budget, policy__model=model)
     session.say_where()
@@ -124,12 +125,12 @@ def train(session: Session, live: bool) -> None:
 
 
 @command(cli, "bootstrap")
-@click.argument("environment", default="searcher")
+@click.argument("environment", required=False)
 @click.option("--out", type=FOLDER, help="Default: models/tiny-<ENVIRONMENT> in the data directory.")
-def bootstrap(session: Session, environment: str, out: Path | None) -> None:
+def bootstrap(session: Session, environment: str | None, out: Path | None) -> None:
     """Train a tokenizer and a tiny model from scratch.
 
-    Trains them for an environment (searcher, planner) on generated data, in minutes on two cores.
+    Trains them for an environment (searcher, planner; default: the configured one) on generated data, in minutes on two cores.
     """
     from slmsearch.artifacts.directories import require_replaceable
     from slmsearch.environments.registry import environment_of

@@ -14,7 +14,7 @@ from packaging.utils import canonicalize_name
 
 from flows.ops.doctor.checks import Facts, Listener, PrefectFacts, WatchedRuns
 from flows.ops.up import POINTER, is_dead_pointer
-from flows.runtime.api import SERVER, client_of, find_up, record_files
+from flows.runtime.api import SERVER, client_of, find_up, record_files, up_lives
 from flows.runtime.pool import POOL
 from flows.runtime.settings import read_environment
 from slmsearch.artifacts.directories import find_abandoned, remove_abandoned
@@ -60,7 +60,7 @@ def look(paths: PathsConfig, retrieval: RetrievalConfig, tracking: TrackingConfi
         prefect=_prefect(paths, environment, damaged),
         chroma_server=_chroma_server(retrieval.chroma_url) if retrieval.chroma_url else None,
         abandoned=tuple(found for home in staging for found in find_abandoned(home)),
-        dead_records=(*(() if find_up(paths) else record_files(paths)), *([pointer] if is_dead_pointer(pointer) else [])),
+        dead_records=() if up_lives(paths) else (*record_files(paths), *([pointer] if is_dead_pointer(pointer) else [])),
         orphans=_orphans(paths, tracking, damaged),
         damaged=tuple(damaged),
     )

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar
 from urllib.parse import urlsplit
 
 import httpx
@@ -46,7 +46,7 @@ def make_programs(config: RunConfig, corpus_digest: str, index_key: str) -> "San
 def session_corpus(config: RunConfig, corpus_digest: str, index_key: str) -> SessionCorpus:
     """Return what a server opens for the programs of a run."""
     retrieval, limits = config.retrieval, config.searcher
-    shows = "sections" if limits.shows == "sections" else "titles"  # programs go with no other
+    shows: Literal["titles", "sections"] = "sections" if limits.shows == "sections" else "titles"  # programs go with no other
     return SessionCorpus(
         corpus_digest, index_key, retrieval.top_k, retrieval.ranking, shows, limits.missing_names, limits.max_section_chars
     )

@@ -128,7 +128,9 @@ def _headline(run: RunResults, rows: Mapping[str, Sequence[EpisodeRow]]) -> list
         headers = ("after training, against", "n", "then", "now", "difference", f"{level} interval", "p")
         found = ((name, str(one.n), *change(one.before, one.after, one.difference)) for name, one in run.comparisons.items())
         blocks.append(Block(f"Paired differences of {run.metric}, question by question", Table(headers, tuple(found))))
-    return [*blocks, Block("Policies on the same questions", results_table(rows, run.alpha))]
+    same = len({frozenset(row.question_id for row in members) for members in rows.values()}) == 1
+    caption = "Policies on the same questions" if same else "Policies; where n is smaller, on a sample of the questions"
+    return [*blocks, Block(caption, results_table(rows, run.alpha))]
 
 
 def training_charts(run: RunResults) -> list[Block]:

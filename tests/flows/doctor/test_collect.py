@@ -10,6 +10,7 @@ import pytest
 
 from flows.ops.doctor.checks import Facts, examine
 from flows.ops.doctor.collect import look, remove_leftovers
+from flows.ops.up import POINTER, POINTER_MARK
 from flows.runtime.api import UpRecord, page_path, password_path, record_path, write_record
 from slmsearch.artifacts.files import STAGING_PREFIX
 from slmsearch.config import RunConfig
@@ -52,6 +53,14 @@ def test_what_killed_processes_left_is_found_and_mended(config: RunConfig, isola
     again = facts_of(config)
     assert (again.abandoned, again.dead_records, again.orphans) == ((), (), 0)
     assert mine.is_dir(), "its writer lives"
+
+
+def test_records_of_a_process_that_lives_stay_though_its_server_does_not_answer(config: RunConfig) -> None:
+    write_record(config.paths, UpRecord(os.getpid(), "http://127.0.0.1:9/api", "", ""), "user:password")
+    Path(POINTER).write_text(f'{POINTER_MARK}\n[api]\nurl = "http://127.0.0.1:9/api"\n')
+    assert facts_of(config).dead_records == ()
+    os.utime(record_path(config.paths), (0, 0))  # the process id was given anew
+    assert len(facts_of(config).dead_records) == 4
 
 
 def test_a_server_on_an_open_port_is_seen(config: RunConfig, tmp_path: Path) -> None:

@@ -157,7 +157,7 @@ def test_an_answer_is_stated_as_words_of_the_section_and_also_across_its_parts(s
     library = Library([Page("4851", "Bridge", f"# Bridge\n\nA bridge.\n\n## History\n\n{text}"), PAGES[2]])
     toolbox = Toolbox(library, HintedIndex(library), 1, max_section_chars=1500, shows=shows)
     assert "New York City" not in library.section("4851:history").text[:1500] + "|" + library.section("4851:history").text[1500:]
-    for answer in ("5", "2", "New York City"):
+    for answer in ("5", "2", *(["New York City"] if shows == "titles" else [])):
         (found,), left_out = demonstrate_gold([ask("What of the Bridge?", answer, "4851:history")], toolbox)
         assert found.turns[-2][0] == '<tool>read_section("4851:history#2")</tool>' and not left_out, answer
 
