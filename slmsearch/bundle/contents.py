@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
 
-from slmsearch.config import RunConfig
+from slmsearch.config import EmbedderConfig, RunConfig
 from slmsearch.corpus.packages import PACKAGE_PREFIX, find_package
 from slmsearch.errors import ConfigError
 from slmsearch.models.hashes import read_base
@@ -54,7 +54,8 @@ def collect_contents(config: RunConfig) -> Contents:
         raise ConfigError(f"environment {config.environment} is code of your own, which no bundle carries: install it there and train")
     files, pins, settings = dict[str, Path](), list[str](), dict[str, object]()
     embedder = config.retrieval.embedder
-    names = INPUTS if embedder.base_url or not Path(embedder.model).exists() else (*INPUTS, "retrieval.embedder.model")
+    packaged = embedder.base_url or embedder.model == EmbedderConfig().model
+    names = INPUTS if packaged else (*INPUTS, "retrieval.embedder.model")
     for setting in names:
         value = attrgetter(setting)(config)
         if value:

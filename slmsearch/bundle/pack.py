@@ -106,6 +106,6 @@ def _link(source: Path, target: Path) -> None:
     """Hard-link a file to a second path; copy it to another file system."""
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
-        os.link(source, target)
+        os.link(source.resolve(), target)  # of a link its file: caches of models hold links
     except OSError:
         shutil.copyfile(source, target)

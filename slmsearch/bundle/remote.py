@@ -307,9 +307,9 @@ def link_run(source: Path, home: Path) -> None:
 
 def child_environment(files: Path) -> dict[str, str]:
     """Return the variables of the run: offline, with packages from the wheels of the bundle."""
-    dropped = ("PYTHON", "PIP_", "SLMSEARCH_", "PREFECT_", "MLFLOW_")
+    dropped = ("PYTHON", "PIP_", "SLMSEARCH_", "PREFECT_", "MLFLOW_", "DATA_DIR", "DEV", "JUDGE_", "SANDBOX_PORT", "DOCKER_")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
-    offline = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(files / WHEELS)}
+    offline = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": (files / WHEELS).as_uri()}
     return {**kept, **offline, "PYTHONUNBUFFERED": "1"}
 
 

@@ -82,7 +82,7 @@ def model_hash(model: str) -> str:
 
 def hash_recorded(files: Mapping[str, str]) -> str:
     """Return the result of `model_hash` for a directory whose files had these sha256, by name."""
-    return content_key(files={name: digest for name, digest in files.items() if _counts(Path(name))})
+    return content_key(files={name: digest for name, digest in files.items() if "/" not in name and _counts(Path(name))})
 
 
 def _counts(file: Path) -> bool:

@@ -16,6 +16,7 @@ from slmsearch.errors import ModelError
 from slmsearch.foreign import cause_of
 from slmsearch.models.known import split_commit
 from slmsearch.models.load import check_local
+from slmsearch.processes.memory_limit import left_in_cgroup
 from slmsearch.training.block_sizes import CHECKED_COLUMNS, CHECKED_TOKENS, KEPT_STATES, MERGE_UP_TO, TILE_VALUES, TOKENS_PER_BLOCK
 
 GIB = 1 << 30
@@ -67,6 +68,8 @@ class ModelShape:
     """Bytes that autograd keeps per token and layer for the backward pass of an update."""
     saved_in_sft: float
     """Bytes that autograd keeps per token and layer in supervised training."""
+    width: int = 4
+    """Bytes of a weight where `policy.dtype` leaves them to the model."""
 
 
 def measure_shape(config: RunConfig, model: str | None = None) -> ModelShape:
@@ -91,6 +94,8 @@ def measure_shape(config: RunConfig, model: str | None = None) -> ModelShape:
     parameters = {id(weight): weight.numel() for weight in skeleton.parameters()}
     heads = getattr(read, "num_key_value_heads", None) or read.num_attention_heads
     size = getattr(read, "head_dim", None) or read.hidden_size // read.num_attention_heads
+    named = config.policy.dtype if config.policy.dtype != "auto" else str(read.dtype or "float32").removeprefix("torch.")
+    dtype = getattr(torch, named)
     return ModelShape(
         sum(parameters.values()),
         widths,
@@ -100,18 +105,18 @@ def measure_shape(config: RunConfig, model: str | None = None) -> ModelShape:
         read.vocab_size,
         read.num_attention_heads * size,
         max(max(width) for width in widths),
-        *_count_saved(read, config.policy, config.train, config.sft.lora or config.planner.sft.enabled),
+        *_count_saved(read, config.policy, config.train, config.sft.lora, dtype),
+        dtype.itemsize,
     )
 
 
-def _count_saved(read: Any, policy: PolicyConfig, train: TrainConfig, own: bool) -> tuple[float, float]:
+def _count_saved(read: Any, policy: PolicyConfig, train: TrainConfig, own: bool, dtype: Any) -> tuple[float, float]:
     """Count the bytes per token and layer that an update keeps, and those that supervised training keeps, of an adapter if `own`."""
     import torch
 
     from slmsearch.training.saved import Pass, count_saved
 
     on_card = policy.device != "cpu"
-    dtype = torch.bfloat16 if policy.load_in_4bit else getattr(torch, policy.dtype)
     lora = train.lora if train.method == "lora" else None
     fused = lora is not None and not policy.load_in_4bit and not (on_card and train.num_processes > 1)
     update = Pass(dtype, lora, on_card and dtype != torch.float32, fused)
@@ -232,7 +237,8 @@ class _Planner:
     @property
     def width(self) -> int:
         """Bytes of an activation."""
-        return 4 if self.config.policy.dtype == "float32" else 2
+        named = self.config.policy.dtype
+        return self.shape.width if named == "auto" else 4 if named == "float32" else 2
 
     @property
     def tokens(self) -> int:
@@ -245,7 +251,7 @@ class _Planner:
         policy = self.config.policy
         if policy.load_in_4bit:
             linear = sum(inputs * outputs for inputs, outputs in self.shape.linear_widths)
-            return MemoryPart("weights", NF4_BYTES * linear + 2 * (self.shape.parameters - linear), "policy.model")
+            return MemoryPart("weights", NF4_BYTES * linear + self.width * (self.shape.parameters - linear), "policy.model")
         return MemoryPart("weights", self.shape.parameters * self.width, "policy.dtype" if self.width == 4 else "policy.load_in_4bit")
 
     @property
@@ -318,7 +324,7 @@ class _Planner:
         longest = config.planner.sft.max_tokens if config.planner.sft.enabled else self.tokens
         setting = "planner.sft.max_tokens" if config.planner.sft.enabled else "sft.tokens_per_batch"
         tokens = max(config.sft.tokens_per_batch, longest)
-        whole = not (config.sft.lora or config.planner.sft.enabled)
+        whole = not config.sft.lora
         held = (
             (
                 MemoryPart("weights", shape.parameters * 4, "sft.lora"),
@@ -374,7 +380,7 @@ def measure_available() -> dict[str, float]:
     import psutil
     import torch
 
-    free = {"cpu": float(psutil.virtual_memory().available)}
+    free = {"cpu": min(float(psutil.virtual_memory().available), left_in_cgroup())}
     if torch.cuda.is_available():
         free["cuda"] = float(torch.cuda.mem_get_info()[0])
     return free

@@ -6,7 +6,9 @@ nothing, an inverted mask, a limit that cuts every episode off, a judge that is 
 noise.
 """
 
+import os
 import shutil
+import sysconfig
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -66,11 +68,19 @@ def check_resources(config: RunConfig, prompt_tokens: int) -> Iterator[Check]:
 
 
 def check_extras(policy: PolicyConfig, train: TrainConfig) -> Iterator[Check]:
-    """Check that the packages that a setting needs beyond the ordinary dependencies are installed."""
+    """Check that the packages that a setting needs beyond the ordinary dependencies are installed, and on a card a compiler."""
+    import torch
+
     needs = {
         "vllm": ("train.vllm.mode", train.vllm.mode != "off"),
         "bitsandbytes": ("policy.load_in_4bit", policy.load_in_4bit),
     }
+    if policy.device != "cpu" and torch.cuda.is_available():
+        compiler = os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")
+        headers = Path(sysconfig.get_path("include")) / "Python.h"
+        missing = [name for name, there in (("C compiler", compiler), (str(headers), headers.is_file())) if not there]
+        told = "Triton compiles what starts its kernels with " + (f"what is missing: {', '.join(missing)}" if missing else str(compiler))
+        yield Check("compiler", not missing, told, "install gcc, libc6-dev and the headers of this Python (python3-dev), or set CC")
     for package, (setting, needed) in needs.items():
         if needed:
             there = find_spec(package) is not None

@@ -138,6 +138,8 @@ def _assemble(
     config, limits = job.config, environment.limits
     use_cpu = config.policy.device == "cpu" or not torch.cuda.is_available()
     arguments = make_arguments(environment, job.directory / CHECKPOINTS, num_steps(config.train, len(questions)), use_cpu)
+    if (commit := split_commit(config.policy.model)[1]) and config.train.method == "full" and config.train.kl_coef:
+        arguments.model_init_kwargs = {"revision": commit}  # of the reference, which TRL loads by the model's name
     if arguments.world_size != config.train.num_processes:  # each process would take its share of the episodes, and the rest would be lost
         raise ConfigError(f"{arguments.world_size} training processes instead of {config.train.num_processes}: fix accelerate launch")
     model, tokenizer = load_trainable(config.policy)

@@ -25,6 +25,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, Pretra
 from slmsearch.config import PlannerConfig, RunConfig
 from slmsearch.errors import ServiceError
 from slmsearch.extensions.bench.result import Result, Say, tabulate
+from slmsearch.processes.call import release_memory
 from slmsearch.processes.child import ChildProcess, ProcessSettings
 from slmsearch.training.memory import GIB, PROMPT_TOKENS, SFT, MemoryPlan, measure_available, measure_shape, plan_memory
 
@@ -157,6 +158,8 @@ def write_model(shape: PretrainedConfig, tokenizer_dir: Path, directory: Path, d
     with torch.device(device):
         model: Any = AutoModelForCausalLM.from_config(shape, dtype=getattr(torch, dtype))
     model.save_pretrained(directory)
+    del model
+    release_memory()  # which this process would hold while the presets run
     tokenizer.save_pretrained(directory)
     file = directory / "tokenizer.json"
     words = json.loads(file.read_text(encoding="utf-8"))

@@ -77,6 +77,7 @@ def test_an_adapter_of_a_known_model_brings_it(tmp_path: Path, monkeypatch: pyte
     [
         ("policy.model", "Qwen/Qwen3-4B-Instruct-2507"),
         ("corpus.pages", "hub:willcb/rare-wiki-pages"),
+        ("retrieval.embedder.model", "BAAI/bge-small-en-v1.5"),
         ("corpus.pages", "/nowhere/pages.jsonl"),
     ],
 )

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slmsearch.artifacts.files import file_hash
-from slmsearch.bundle.pack import pack
-from slmsearch.bundle.remote import PackedFile, check_files, join, plain
+from slmsearch.bundle.pack import _link, pack
+from slmsearch.bundle.remote import PackedFile, check_files, child_environment, join, plain
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 FACTS: dict[str, Any] = {"product": "0", "python": HERE, "used": {}, "data_wheels": [], "command": ["run", "train-and-eval"]}
@@ -53,6 +53,22 @@ def test_a_folder_is_used_as_it_is(tmp_path: Path) -> None:
     assert not list(bundle.glob("*.tar"))
     assert {path: (bundle / "files" / path).read_bytes() for path in CONTENTS} == CONTENTS
     assert run(bundle, "--check")[0] == 0
+
+
+def test_a_link_to_a_file_is_carried_as_the_file(tmp_path: Path) -> None:
+    (tmp_path / "blob").write_bytes(b"weights")
+    (tmp_path / "model.safetensors").symlink_to("blob")
+    _link(tmp_path / "model.safetensors", target := tmp_path / "bundle" / "files" / "model.safetensors")
+    (tmp_path / "blob").unlink()
+    assert not target.is_symlink() and target.read_bytes() == b"weights"
+
+
+def test_settings_of_the_other_machine_do_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("DATA_DIR", "DEV", "JUDGE_MODEL", "SLMSEARCH_TRAIN__SEED", "KEPT"):
+        monkeypatch.setenv(name, "1")
+    found = child_environment(tmp_path / "my bundle")
+    assert not {"DATA_DIR", "DEV", "JUDGE_MODEL", "SLMSEARCH_TRAIN__SEED"} & set(found) and found["KEPT"] == "1"
+    assert found["PIP_FIND_LINKS"].startswith("file://") and " " not in found["PIP_FIND_LINKS"]
 
 
 def test_a_transfer_that_was_cut_off_is_named(tmp_path: Path) -> None:

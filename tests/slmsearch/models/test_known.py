@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from slmsearch.artifacts.directories import hash_files
 from slmsearch.config import PolicyConfig
 from slmsearch.models.fetch import list_models
-from slmsearch.models.hashes import read_base, trained_policy
+from slmsearch.models.hashes import hash_recorded, model_hash, read_base, trained_policy
 from slmsearch.models.known import KNOWN, SHIPPED, path_of
 
 ADAPTER = "smollm2-135m-searcher"
@@ -59,3 +60,10 @@ def test_adapters_are_listed_with_the_licence_of_their_card_or_else_of_their_bas
     assert shipped.path == str(tmp_path / ADAPTER) and found[BASE].path is None
     other = {model.name: model.path for model in list_models(tmp_path / "elsewhere", tmp_path)}
     assert other == {**dict.fromkeys(KNOWN), ADAPTER: shipped.path}, "what lies beside the shipped ones belongs to another data directory"
+
+
+def test_the_record_of_a_model_with_its_adapter_beside_it_has_the_hash_of_the_model(tmp_path: Path) -> None:
+    put(tmp_path / "model" / "adapter", BASE)
+    for name in ("config.json", "model.safetensors"):
+        (tmp_path / "model" / name).write_text(name)
+    assert hash_recorded(hash_files(tmp_path / "model")) == model_hash(str(tmp_path / "model"))

@@ -147,6 +147,23 @@ def test_the_shape_is_read_without_weights(model_dir):
     assert shape.parameters < 200_000
 
 
+def test_weights_as_the_model_has_them_are_counted_so(model_dir):
+    auto = RunConfig(policy=PolicyConfig(model=str(model_dir), dtype="auto", device="cpu"))
+    plain = auto.changed({"policy.dtype": "float32"})
+    plans = [plan_memory(config, measure_shape(config), {"cpu": GIB}).peak for config in (auto, plain)]
+    assert measure_shape(auto).width == 4 and plans[0] == plans[1]
+
+
+def test_four_bits_below_float32_need_more_than_below_bfloat16(model_dir):
+    few = RunConfig(policy=PolicyConfig(model=str(model_dir), dtype="bfloat16", load_in_4bit=True, device="cuda"))
+    many = few.changed({"policy.dtype": "float32"})
+    shapes = [measure_shape(config) for config in (few, many)]
+    assert shapes[1].saved > 1.3 * shapes[0].saved
+    plans = [plan_memory(config, shape, {"cpu": GIB, "cuda": GIB}) for config, shape in zip((few, many), shapes, strict=True)]
+    lower, higher = (sum(part.num_bytes for part in plan.phases[UPDATE] if part.name == "weights") for plan in plans)
+    assert higher > 1.3 * lower
+
+
 def test_a_single_layer_counts_as_much_as_one_of_several(tmp_path):
     """Of an architecture whose configuration lists the kind of every layer."""
     small = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 64}

@@ -138,6 +138,19 @@ def test_what_an_extra_brings_is_asked_for_before_anything_is_loaded(monkeypatch
     assert not list(check_extras(PolicyConfig(), TrainConfig()))
 
 
+def test_a_card_needs_a_compiler_and_the_headers_of_python(monkeypatch, tmp_path):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    for compiler, headers, passed in (("cc", True, True), ("", True, False), ("cc", False, False)):
+        monkeypatch.setenv("PATH", str(tmp_path))
+        monkeypatch.setenv("CC", compiler)
+        monkeypatch.setattr("sysconfig.get_path", lambda name, there=headers: str(tmp_path / name if there else tmp_path / "none"))
+        (tmp_path / "include").mkdir(exist_ok=True)
+        (tmp_path / "include" / "Python.h").touch()
+        (found,) = check_extras(PolicyConfig(), TrainConfig())
+        assert (found.name, found.passed) == ("compiler", passed) and "install gcc" in found.remedy
+    assert not list(check_extras(PolicyConfig(device="cpu"), TrainConfig()))
+
+
 def served_judge(job, server, **settings):
     return changed(job, judge=JudgeConfig(kind="ollama", model="judge", base_url=server.url, **settings))
 
