@@ -40,7 +40,7 @@ INTERRUPTED = 130
 TERMINATED = 128
 """Exit code of a command that a signal ended, less the signal's number."""
 UNREAD = 128 + signal.SIGPIPE
-"""Exit code where whoever read the output has gone."""
+"""Exit code where the reader of the output has gone."""
 
 FOLDER, FILE = click.Path(file_okay=False, path_type=Path), click.Path(dir_okay=False, path_type=Path)
 DOTTED = re.compile(r"--[A-Za-z_][\w-]*(\.[A-Za-z_][\w-]*)+(=.*)?", re.DOTALL)
@@ -231,7 +231,7 @@ class Session:
 
 @contextmanager
 def _printing() -> Iterator[None]:
-    """End quietly where whoever read the output has gone, with the exit code of SIGPIPE."""
+    """End quietly where the reader of the output has gone, with the exit code of SIGPIPE."""
     try:
         yield
     except BrokenPipeError:

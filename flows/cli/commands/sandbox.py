@@ -97,7 +97,7 @@ def check_corpus_tools(session: Session) -> "list[SandboxFinding]":
 
     config = session.config.changed({"corpus": small_world(session.config.corpus)})
     opened = open_indexed_corpus(config)
-    indexed = session_corpus(config, opened.corpus_digest, opened.index_key)
+    indexed = session_corpus(config.retrieval, config.searcher, opened.corpus_digest, opened.index_key)
     with some_sandbox(session.config, state_dir(config.paths)) as address:
         return check_tools(with_token(config.sandbox, config.paths).model_copy(update={"base_url": address}), indexed, opened.toolbox)
 

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import httpx
 from pydantic import SecretStr, TypeAdapter
 
-from slmsearch.config import PathsConfig, ProgramLimits, RunConfig, SandboxConfig
+from slmsearch.config import PathsConfig, ProgramLimits, RetrievalConfig, RunConfig, SandboxConfig, SearcherConfig
 from slmsearch.environments.searcher.tools import render_outcome
 from slmsearch.episodes.episode import CallMade, ToolCall, ToolResult
 from slmsearch.errors import SandboxError, SlmSearchError, error_of
@@ -40,12 +40,13 @@ def sandbox_address(config: SandboxConfig) -> str:
 
 def make_programs(config: RunConfig, corpus_digest: str, index_key: str) -> "SandboxClient":
     """Make the client through which the programs of a run reach the tools; nothing is connected before the first program."""
-    return SandboxClient(with_token(config.sandbox, config.paths), session_corpus(config, corpus_digest, index_key))
+    return SandboxClient(
+        with_token(config.sandbox, config.paths), session_corpus(config.retrieval, config.searcher, corpus_digest, index_key)
+    )
 
 
-def session_corpus(config: RunConfig, corpus_digest: str, index_key: str) -> SessionCorpus:
+def session_corpus(retrieval: RetrievalConfig, limits: SearcherConfig, corpus_digest: str, index_key: str) -> SessionCorpus:
     """Return what a server opens for the programs of a run."""
-    retrieval, limits = config.retrieval, config.searcher
     shows: Literal["titles", "sections"] = "sections" if limits.shows == "sections" else "titles"  # programs go with no other
     return SessionCorpus(
         corpus_digest, index_key, retrieval.top_k, retrieval.ranking, shows, limits.missing_names, limits.max_section_chars
