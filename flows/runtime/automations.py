@@ -85,9 +85,10 @@ def watch_heartbeats(client: "SyncPrefectClient") -> bool:
     return True
 
 
-def _silence(match: ResourceSpecification, after: set[str], expect: set[str], within: timedelta) -> EventTrigger:
-    """Return a trigger that fires if a resource sends none of the expected events in time after one that starts the clock."""
-    each = {"prefect.resource.id"}
+def _silence(match: ResourceSpecification, after: set[str], expect: set[str], within: timedelta, alone: bool = True) -> EventTrigger:
+    """Return a trigger that fires if a resource, or unless `alone` all of them, sends none of the expected events in time after one that
+    starts the clock."""
+    each = {"prefect.resource.id"} if alone else set[str]()
     return EventTrigger(match=match, for_each=each, after=after, expect=expect, within=within, posture=Posture.Proactive, threshold=1)
 
 
@@ -135,7 +136,7 @@ def _automations(block: UUID | None) -> Sequence[AutomationCore]:
         AutomationCore(
             name=MISSING,
             description="No nightly evaluation has ended in time.",
-            trigger=_silence(ANY_MODEL, {ENDED, EXPECTED}, {ENDED}, timedelta(hours=LATE_H)),
+            trigger=_silence(ANY_MODEL, {ENDED, EXPECTED}, {ENDED}, timedelta(hours=LATE_H), alone=False),  # one model is scheduled
             actions=[*told(MISSING_TEXT % LATE_H)],
         ),
     ]

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
+from slmsearch.config import PolicyConfig, TrainConfig
 from slmsearch.errors import ConfigError
 
 DEFAULT_PLATFORM = "manylinux_2_28_x86_64"
@@ -45,6 +46,20 @@ class Target:
         tags = [f"manylinux_2_{minor}_{self.processor}" for minor in range(self.glibc, OLDEST_GLIBC - 1, -1)]
         tags += [f"{name}_{self.processor}" for minor, name in sorted(_LEGACY.items(), reverse=True) if minor <= self.glibc]
         return [*tags, f"linux_{self.processor}"]
+
+
+def require_extras(target: Target, policy: PolicyConfig, train: TrainConfig) -> None:
+    """Check that the packages are there which settings need and no bundle carries.
+
+    Raises:
+        ConfigError: one is not among those that the target lists with a version.
+    """
+    needs = {"bitsandbytes": ("policy.load_in_4bit", policy.load_in_4bit), "vllm": ("train.vllm.mode", train.vllm.mode != "off")}
+    for package, (setting, needed) in needs.items():
+        if needed and package not in target.installed:
+            raise ConfigError(
+                f"{setting} needs {package}, which the target does not list as {package}==VERSION: install it there, or unset it"
+            )
 
 
 def parse_target(text: str) -> Target:

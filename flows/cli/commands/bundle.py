@@ -39,7 +39,7 @@ def write(session: Session, target: Path, out: Path, max_mb: int | None) -> None
     from flows.runtime.settings import recordable
     from slmsearch.artifacts.directories import replaced_directory
     from slmsearch.bundle.contents import collect_contents
-    from slmsearch.bundle.target import parse_target
+    from slmsearch.bundle.target import parse_target, require_extras
     from slmsearch.bundle.write import write_bundle
     from slmsearch.errors import ConfigError
 
@@ -47,6 +47,7 @@ def write(session: Session, target: Path, out: Path, max_mb: int | None) -> None
         raise ConfigError(f"{out} is not empty; name another folder with --out, or delete it")
     machine = parse_target(target.read_text(encoding="utf-8", errors="replace"))
     config = session.config
+    require_extras(machine, config.policy, config.train)
     contents = collect_contents(config)
     settings = recordable(config.changed(contents.settings), only_changed=True)
     for elsewhere in ("paths", "tracking"):  # the other machine keeps its data and its store beside the settings

@@ -2,8 +2,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slmsearch.bundle.target import parse_target
+from slmsearch.bundle.target import parse_target, require_extras
 from slmsearch.bundle.wheels import sort_pins
+from slmsearch.config import PolicyConfig, TrainConfig, VllmConfig
 from slmsearch.errors import ConfigError
 
 FREEZE = """python 3.12
@@ -22,6 +23,18 @@ def test_a_freeze_says_what_is_installed() -> None:
     assert target.installed == {"huggingface-hub": "1.33.0", "numpy": "2.5.2", "jinja2": "3.1.6"}
     assert target.platforms[0] == "manylinux_2_28_x86_64"
     assert {"manylinux2014_x86_64", "manylinux_2_17_x86_64", "manylinux1_x86_64", "linux_x86_64"} <= set(target.platforms)
+
+
+def test_packages_that_no_bundle_carries_must_be_there() -> None:
+    target = parse_target(FREEZE)
+    require_extras(target, PolicyConfig(), TrainConfig())
+    for setting, policy, train in (
+        ("policy.load_in_4bit needs bitsandbytes", PolicyConfig(load_in_4bit=True), TrainConfig()),
+        ("train.vllm.mode needs vllm", PolicyConfig(), TrainConfig(vllm=VllmConfig(mode="server"))),
+    ):
+        with pytest.raises(ConfigError, match=setting):
+            require_extras(target, policy, train)
+        require_extras(parse_target(f"{FREEZE}vllm==0.20.1\nbitsandbytes==0.49.0\n"), policy, train)
 
 
 def test_a_platform_may_be_named() -> None:
