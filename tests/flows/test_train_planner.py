@@ -14,7 +14,7 @@ from slmsearch.corpus.data_report import DataFinding, DataReport
 from slmsearch.environments.planner.plan import DIRECT, render_plan
 from slmsearch.environments.planner.problems import generate_problems, gold_plan
 from slmsearch.episodes.scripted import ScriptedSampler
-from slmsearch.errors import ConfigError, InvalidDataError
+from slmsearch.errors import CorpusError, InvalidDataError
 from slmsearch.training.job import TrainJob
 from tasks.tracking import open_tracker
 from tests.flows.fakes import FakeTraining, make_config, replace_heavy_parts
@@ -105,7 +105,7 @@ def test_a_run_with_supervised_plans_starts_from_them(config: RunConfig, monkeyp
 
 def test_what_is_missing_is_said_before_anything_is_done(config: RunConfig, training: FakeTraining) -> None:
     gone = config.model_copy(update={"planner": config.planner.model_copy(update={"problems": "/no/such.jsonl"})})
-    with pytest.raises(ConfigError, match=r"planner\.problems: .* give a \.jsonl or \.parquet file, or hub:"):
+    with pytest.raises(CorpusError, match=r"planner\.problems: .* give a \.jsonl or \.parquet file, or hub:"):
         train_planner(gone)
     assert training.calls == 0
 

@@ -141,7 +141,7 @@ def _native_elements(text: str, opening: re.Match[str]) -> Iterator[ParsedTurn]:
         if call := _native_call(text[opening.end() :].partition("```")[0]):
             yield ParsedTurn(call=call)
     else:
-        body = text[opening.end() :].partition("<|")[0].strip()
+        body = re.split(r"<\|\w+\|>", text[opening.end() :], maxsplit=1)[0].strip()
         yield _read_loose(body[1:-1] if body[:1] == "[" and body[-1:] == "]" and body[1:2] != "{" else body)
 
 

@@ -5,7 +5,11 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Sequence
+
+LOG_SECONDS = 2.0
+"""Time for llama.cpp, whose log is written by a thread of its own, to say why a start failed; an exit cuts it off."""
 
 
 def read_arguments(arguments: Sequence[str]) -> argparse.Namespace:
@@ -38,6 +42,7 @@ def main(arguments: Sequence[str]) -> None:
     try:
         server = xllamacpp.Server(settings)
     except Exception as error:
+        time.sleep(LOG_SECONDS)
         print(f"could not start: {error}", file=sys.stderr, flush=True)
         os._exit(1)
     print(f"listening on {server.listening_address}", flush=True)
