@@ -13,7 +13,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -74,23 +74,23 @@ def serve_worker(paths: PathsConfig, tracking: TrackingConfig, train: TrainConfi
     plans = _plan(name, limit, train)
     stop = threading.Event()
     correct = partial(reconcile_and_say, paths, tracking, frozenset(plans), say)
-    threading.Thread(target=_keep_states_true, args=(correct, stop), daemon=True).start()
-    workers = [_start(each, options, paths) for each, options in plans.items()]
-    say(f"worker {name} of pool {POOL} at {os.environ.get('PREFECT_API_URL')}; its log is {workers[0].log}")
-    try:
-        with stopping_by_signal(stop):
-            while not stop.wait(1.0):
-                for worker in workers:
-                    if not worker.is_alive:
-                        end = f"ended by itself (exit code {worker.process.returncode}): {last_line(worker.log)}"
-                        raise ServiceError(f"{worker.name} {end}")
-            say("stopping: its flow runs are cancelled ...")
+    with ExitStack() as stack:
+        stack.enter_context(stopping_by_signal(stop))
+        threading.Thread(target=_keep_states_true, args=(correct, stop), daemon=True).start()
+        workers = []
+        for each, options in plans.items():
+            workers.append(_start(each, options, paths))
+            stack.callback(workers[-1].stop, first=signal.SIGINT)
+        say(f"worker {name} of pool {POOL} at {os.environ.get('PREFECT_API_URL')}; its log is {workers[0].log}")
+        while not stop.wait(1.0):
             for worker in workers:
-                close_service(worker)
-            drain([worker.process.pid for worker in workers], DRAIN_SECONDS, say)
-    finally:
+                if not worker.is_alive:
+                    end = f"ended by itself (exit code {worker.process.returncode}): {last_line(worker.log)}"
+                    raise ServiceError(f"{worker.name} {end}")
+        say("stopping: its flow runs are cancelled ...")
         for worker in workers:
-            worker.stop(first=signal.SIGINT)
+            close_service(worker)
+        drain([worker.process.pid for worker in workers], DRAIN_SECONDS, say)
 
 
 def _keep_states_true(correct: Callable[[], None], stop: threading.Event) -> None:
