@@ -114,7 +114,9 @@ def open_vllm_sampler(tokenizer: Any, tool_role: str) -> OpenSampler:
                     if colocated:
                         engine = ColocatedEngine(generation.llm, directory, number)
                     else:
-                        engine = stack.enter_context(served_adapter(generation.vllm_client, f"{directory.name}-{number}", directory))
+                        engine = stack.enter_context(
+                            served_adapter(generation.vllm_client, f"{directory.name.partition('@')[0]}-{number}", directory)
+                        )
                 else:
                     generation.sync_weights()
                     engine = ColocatedEngine(generation.llm) if colocated else ServedEngine(generation.vllm_client)
