@@ -43,7 +43,7 @@ _KEPT = re.compile(
       | (?<![\w.])\.(?=\w)         # .5, .NET
       | (?<![\w)])-(?=[.$€£¥]?\d)  # the sign of a number
       | (?<=\w)-+(?![\w-])         # A-, i--
-      | (?<=\d)['"!]               # feet and inches, factorials
+      | (?<=^\d)['"!]$ | (?<=^\d\d)['"!]$ | (?<=^\d\d\d)['"!]$ | (?<=\d)'(?=\d{1,2}"?$)  # feet and inches, factorials
       | (?<=[a-z])\#(?!\w)         # C#
       | (?<=\b[a-z])\*(?!\w)       # A*
       | [+<>=^%_]""",

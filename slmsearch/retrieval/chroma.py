@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from slmsearch.config import RetrievalConfig
 from slmsearch.errors import IndexUnusableError
-from slmsearch.foreign import cause_of
+from slmsearch.foreign import cause_of, without_credentials
 from slmsearch.retrieval.embed import Vectors
 from slmsearch.retrieval.vectors import Keys, RowsByKey, read_rows
 from slmsearch.retrieval.versions import CHROMA
@@ -183,7 +183,9 @@ def _connected(place: Place) -> tuple[Any, str]:
         client = chromadb.HttpClient(host=whole, port=port, ssl=url.scheme == "https", headers=headers, settings=settings)
     except Exception as error:  # Chroma raises its HTTP library's errors, and ValueError
         cause = cause_of(error)
-        raise IndexUnusableError(f"no Chroma server answers at {place.url} ({cause}); start it, or fix retrieval.chroma_url") from error
+        raise IndexUnusableError(
+            f"no Chroma server answers at {without_credentials(place.url)} ({cause}); start it, or fix retrieval.chroma_url"
+        ) from error
     return client, place.collection
 
 

@@ -13,6 +13,7 @@ from slmsearch.artifacts.directories import remove
 from slmsearch.artifacts.sharing import fetch, share
 from slmsearch.config import RetrievalConfig
 from slmsearch.errors import IndexUnusableError, ServiceError
+from slmsearch.foreign import without_credentials
 from slmsearch.retrieval import versions
 from slmsearch.retrieval.chroma import Server, chroma_place, drop_collection, verify_collection
 from slmsearch.retrieval.lexical import LexicalIndex
@@ -109,7 +110,9 @@ def remove_version(version: Path, config: RetrievalConfig) -> None:
             with suppress(IndexUnusableError):  # a version of an older format, or without a readable manifest, has no collection
                 manifest = versions.read_version(index_dir, key)
             if manifest is not None:
-                place = chroma_place(version, key, config.model_copy(update={"chroma_url": manifest.chroma_url}))
+                named = config.chroma_url  # with user and password, which no manifest holds
+                url = named if named and without_credentials(named) == manifest.chroma_url else manifest.chroma_url
+                place = chroma_place(version, key, config.model_copy(update={"chroma_url": url}))
                 if isinstance(place, Server):
                     drop_collection(place)
             if version.exists():

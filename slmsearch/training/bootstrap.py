@@ -138,8 +138,10 @@ def bootstrap(config: RunConfig, out: Path, on_log: OnLog | None = None, on_phas
             "parameters": sum(weight.numel() for weight in model.parameters()),
             "threads": torch.get_num_threads(),
         }
-        card = partial(_write_card, environment.name, tiny, settings)
-        return Lesson(model, tokenizer, settings, lambda: demonstrated(renderer, environment, settings), facts, tiny.even, card)
+        card, on_cpu = partial(_write_card, environment.name, tiny, settings), config.policy.device == "cpu"
+        return Lesson(
+            model, tokenizer, settings, lambda: demonstrated(renderer, environment, settings), facts, tiny.even, card, use_cpu=on_cpu
+        )
 
     return teach(config.policy, config.train, out, RECORD, prepare, on_log, on_phase)
 

@@ -276,9 +276,9 @@ def main(path: Path) -> None:
 
     from slmsearch.training.training_run import run_job
 
-    if torch.cuda.is_available() and (rank := os.environ.get("LOCAL_RANK")):
-        torch.cuda.set_device(int(rank))  # before anything asks the first card for its memory
     job = TrainJob.from_json(path.read_text(encoding="utf-8"), secrets)
+    if job.config.policy.device != "cpu" and torch.cuda.is_available() and (rank := os.environ.get("LOCAL_RANK")):
+        torch.cuda.set_device(int(rank))  # before anything asks the first card for its memory
     try:
         run_job(job, latest_complete_checkpoint(job.directory / CHECKPOINTS))
     except SlmSearchError as error:

@@ -19,7 +19,7 @@ MAX_INCLUDED = 200
 _INCLUDE = re.compile(r"\{\{\s*#(?:include|rustdoc_include|playground|rust_playground)\s+([^\s{}]+)[^{}]*\}\}")
 _MDBOOK = re.compile(r"\{\{\s*#[a-z_]+[^{}]*\}\}")
 _COMMENT = re.compile(
-    r"(`[^`\n]*`)|<!--.*?-->|^[ \t]*%%[ \t]*\n(?:.*?\n)??[ \t]*%%[ \t]*$|(?<![^\s(])%%(?:(?!\n[ \t]*\n).){0,2000}?%%(?!\w)",
+    r"(`[^`\n]*`)|<!--.*?-->|^[ \t]*%%[ \t]*\n(?:.*?\n)??[ \t]*%%[ \t]*$|(?<![A-Za-z0-9_\"'%\\])%%(?:(?!\n[ \t]*\n).){0,2000}?%%(?!\w)",
     re.DOTALL | re.MULTILINE,
 )
 """Code, which stays, and comments: Obsidian's begin a word and keep to a paragraph, or both their marks have a line of their own."""

@@ -18,9 +18,9 @@ from slmsearch.extensions.sandbox.engine import ChannelError, Instance
 
 MAX_ERROR_CHARS = 500
 MAX_ARGUMENT_CHARS = 2000
+"""Maximum characters of a tool's argument: tools are not made for longer ones, and their time is not the program's."""
 SHOWN_CHARS = 30
 """Characters of a line by which a text is known."""
-"""Maximum characters of a tool's argument: tools are not made for longer ones, and their time is not the program's."""
 CUT = "\n(the rest of the output is cut off)"
 
 Serve = Callable[[ToolCall], ToolResult]
@@ -154,7 +154,7 @@ class Conversation:
 
 def shows_some(text: str, printed: str) -> bool:
     """Return whether a line of a section that a program read was printed, or a line that was printed stands in it; also if it read none."""
-    if not text:
+    if not text or text.strip() in printed:
         return True
     least = min(SHOWN_CHARS, len(text.strip()))
     pairs = ((line.strip(), other) for one, other in ((text, printed), (printed, text)) for line in one.split("\n"))
