@@ -27,14 +27,14 @@ DESCRIBED = {
     ),
     "slmsearch.judge.exact:RULES_VERSION": ("judge/exact", "judge/typed", "judge/values"),
     "slmsearch.judge.llm:CACHE_VERSION": ("judge/prompt", "judge/reply"),
-    "slmsearch.training.job:CONTROL_VERSION": ("environments/searcher/demonstrations", "training/teach"),
+    "slmsearch.training.job:CONTROL_VERSION": ("environments/searcher/demonstrations", "training/teach", "training/own_episodes"),
     "slmsearch.training.job:TRAINING_VERSION": (
         "training/grpo",
         "training/grpo_settings",
         "training/rollout_bridge",
         "training/training_run",
     ),
-    "slmsearch.training.job:START_VERSION": ("environments/searcher/demonstrations", "training/teach"),
+    "slmsearch.training.job:START_VERSION": ("environments/searcher/demonstrations", "training/teach", "training/own_episodes"),
     "slmsearch.environments.planner.plan_prompt:PLAN_PROMPT_VERSION": ("environments/planner/plan_prompt",),
     "slmsearch.environments.planner.plan_reward:PLAN_RULES_VERSION": (
         "environments/planner/arithmetic",

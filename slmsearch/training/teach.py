@@ -16,7 +16,7 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -31,13 +31,10 @@ from transformers import set_seed
 from slmsearch.artifacts.directories import replaced_directory
 from slmsearch.artifacts.files import read_json, replace_json
 from slmsearch.config import LoraSection, PolicyConfig, RunConfig, TrainConfig
-from slmsearch.corpus.questions import Question
-from slmsearch.corpus.store import load_questions
 from slmsearch.environments.environment import Environment
-from slmsearch.environments.registry import environment_of, open_environment
+from slmsearch.environments.registry import environment_of
 from slmsearch.episodes.chat_renderer import ChatRenderer
 from slmsearch.episodes.episode import Episode
-from slmsearch.episodes.sampler import Sampler, Sampling
 from slmsearch.episodes.teaching import BESIDE
 from slmsearch.errors import TrainingError
 from slmsearch.judge.qualify import require_qualified
@@ -46,11 +43,12 @@ from slmsearch.models.hashes import read_start
 from slmsearch.models.load import check_base, load_adapter, load_model, load_tokenizer, merge_adapter
 from slmsearch.processes.call import release_memory
 from slmsearch.sampling.torch_sampler import TorchSampler
-from slmsearch.training.encoding import Encoded, encode_demonstration, encode_episode, fits
+from slmsearch.training.encoding import Encoded, encode_demonstration, fits
 from slmsearch.training.files import ADAPTER, scratch_of
 from slmsearch.training.gold_parts import collect_gold
 from slmsearch.training.held_out import make_score
 from slmsearch.training.job import CONTROL_VERSION, START_VERSION, control_settings, deciding_versions
+from slmsearch.training.own_episodes import make_own_episodes
 from slmsearch.training.sft import Lesson, OnLog, OnPhase, TrainingFacts, tell_nobody, train_sft
 from slmsearch.training.streams import demonstrated, in_turn, repeated, within_context
 from slmsearch.training.update_times import UpdateTimes
@@ -249,9 +247,8 @@ def prepare_start(
         if source == DEMONSTRATIONS:
             continue
         if source == OWN:
-            found, wrong = _own_episodes(
-                environment, digest, TorchSampler(model.eval(), tokenizer, config.searcher.tool_role), say, on_phase
-            )
+            sampler = TorchSampler(model.eval(), tokenizer, config.searcher.tool_role)
+            found, wrong = make_own_episodes(environment, digest, sampler, say, on_phase)
             missed = Counter[str]()
         else:
             shown, missed = collect_gold(config, digest) if source == GOLD and wrong is None else teaching.examples(source, wrong)
@@ -350,53 +347,3 @@ def _keep_fitting(
     if needed and not kept:
         raise TrainingError(f"no example is left ({reasons}): {environment.teaching.advice or f'raise {limits.settings[0]}'}")
     return kept
-
-
-def _own_episodes(
-    environment: Environment, digest: str | None, sampler: TorchSampler, say: Say, on_phase: OnPhase
-) -> tuple[list[Encoded], dict[str, Episode]]:
-    """Play training questions, see `sample_own`; return the right episodes, and one episode of each other question by its text."""
-    config = environment.config
-    digest = digest or environment.data(config).build(config.paths.corpora)
-    environment, asked = open_environment(config, digest), load_questions(config.paths.corpora, digest).get(config.train.split, [])
-    asked = environment.teaching(config).training_questions(environment, asked)
-    questions = asked[: config.train.limit or config.sft.own_questions]
-    if environment.base_user is not None:
-        environment.base_user.sample_with(lambda: nullcontext(sampler))
-    kept, others = sample_own(questions, environment, sampler, on_phase)
-    right = {episode.question_id for episode in kept}
-    say(f"{len(kept)} right episodes on {len(right)} of {len(questions)} questions")
-    if not kept:
-        raise TrainingError(
-            "no episode of the model's own was right: begin with `slmsearch sft --from demonstrations` (planner.sft.source generated)"
-        )
-    texts = {question.id: question.question for question in questions}
-    wrong = {texts[episode.question_id]: episode for episode in others}
-    return [encode_episode(episode, sampler.renderer.end_id) for episode in kept], wrong
-
-
-def sample_own(
-    questions: Sequence[Question], environment: Environment, sampler: Sampler, on_phase: OnPhase = tell_nobody
-) -> tuple[list[Episode], list[Episode]]:
-    """Play questions several times and keep right episodes that no reward-hacking filter rejects, best reward first.
-
-    Each question is played `SftConfig.own_tries` times, and at most `own_kept` different episodes are kept. The second list holds an
-    episode of each question without a right one. `on_phase` receives the number of questions played.
-    """
-    config, kept, others = environment.config, list[Episode](), list[Episode]()
-    tries = config.sft.own_tries
-    per_batch = max(1, config.evaluate.batch_size // tries)
-    for start in range(0, len(questions), per_batch):
-        batch = [question for question in questions[start : start + per_batch] for _ in range(tries)]
-        sampling = Sampling(config.train.temperature, config.sft.seed + start, environment.limits.max_turn_tokens)
-        episodes = environment.complete(batch, environment.play(batch, sampler, sampling))
-        rows = environment.grade(batch, episodes)
-        for first in range(0, len(batch), tries):
-            tried = range(first, first + tries)
-            right = [k for k in tried if not rows[k].failed and rows[k].correct and not rows[k].reward_parts.get("hacked")]
-            different = {tuple(episodes[k].completion_ids): k for k in reversed(right)}
-            best = sorted(different.values(), key=lambda k: (-rows[k].reward, k))
-            kept += [episodes[k] for k in best[: config.sft.own_kept]]
-            others += [] if right else [episodes[first]]
-        on_phase("own episodes", "questions", min(start + per_batch, len(questions)), len(questions))
-    return kept, others

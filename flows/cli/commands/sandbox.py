@@ -96,6 +96,8 @@ def check_corpus_tools(session: Session) -> "list[SandboxFinding]":
     from slmsearch.extensions.sandbox.configured import some_sandbox
 
     config = session.config.changed({"corpus": small_world(session.config.corpus)})
+    if config.searcher.shows == "text":  # with which no program goes
+        config = config.changed({"searcher.shows": "titles"})
     opened = open_indexed_corpus(config)
     indexed = session_corpus(config.retrieval, config.searcher, opened.corpus_digest, opened.index_key)
     with some_sandbox(session.config, state_dir(config.paths)) as address:

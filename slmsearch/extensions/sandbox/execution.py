@@ -105,7 +105,7 @@ class Conversation:
         """Send the program, answer its requests until it ends, and return its result."""
         error, printed = self._answer_all(order), "".join(self._printed)
         made = zip(self._calls, self._texts, strict=True)
-        calls = (call if shows_some(text, printed) else replace(call, section_ids=()) for call, text in made)
+        calls = (replace(call, section_ids=shown_sections(call.section_ids, text, printed)) for call, text in made)
         return Execution(
             stdout=printed + (CUT if self._room < 0 else ""),
             error=error,
@@ -152,13 +152,19 @@ class Conversation:
         return {"value": as_value(call.name, result)} if result.served else {"refused": result.text}
 
 
-def shows_some(text: str, printed: str) -> bool:
-    """Return whether a line of a section that a program read was printed, or a line that was printed stands in it; also if it read none."""
+def shown_sections(ids: tuple[str, ...], text: str, printed: str) -> tuple[str, ...]:
+    """Return the sections of a call that its program showed.
+
+    Args:
+        ids: the section that it read, and those within; or what another call listed.
+        text: text that it read; empty for another call.
+        printed: output of the program. All of the text shows all of them; a line of it, or a printed line that stands in it, the first.
+    """
     if not text or text.strip() in printed:
-        return True
+        return ids
     least = min(SHOWN_CHARS, len(text.strip()))
     pairs = ((line.strip(), other) for one, other in ((text, printed), (printed, text)) for line in one.split("\n"))
-    return any(len(line) >= least and line in other for line, other in pairs)
+    return ids[:1] if any(len(line) >= least and line in other for line, other in pairs) else ()
 
 
 def _clean(text: str) -> str:

@@ -20,7 +20,7 @@ from slmsearch.environments.searcher.searcher_environment import SearcherEnviron
 from slmsearch.episodes.episode import Episode
 from slmsearch.episodes.scripted import ScriptedSampler
 from slmsearch.errors import ConfigError, TrainingError
-from slmsearch.training import gold_parts, held_out, teach
+from slmsearch.training import gold_parts, held_out, own_episodes, teach
 from slmsearch.training.budget import Speed
 from slmsearch.training.encoding import Encoded
 from slmsearch.training.gold_parts import GoldParts, collect_gold, has_gold, store_gold
@@ -207,8 +207,8 @@ def test_gold_after_own_shows_what_was_played_and_never_right(corpus, model_dir,
         return episodes[2:], episodes[:2]
 
     config = make_config(corpus, model_dir, tmp_path, max_turn_tokens=60, max_episode_tokens=400).changed({"sft.start": "own"})
-    monkeypatch.setattr(teach, "sample_own", sample)
-    monkeypatch.setattr(teach, "encode_episode", lambda episode, end_id: Encoded([end_id], [end_id], 0))
+    monkeypatch.setattr(own_episodes, "sample_own", sample)
+    monkeypatch.setattr(own_episodes, "encode_episode", lambda episode, end_id: Encoded([end_id], [end_id], 0))
     sources = SearcherEnvironment.teaching(config).start_sources()
     lesson = teach.prepare_start(config, sources, print)
     (gold,) = [teach.prepare_start(config, ["gold"], print)]
@@ -217,10 +217,10 @@ def test_gold_after_own_shows_what_was_played_and_never_right(corpus, model_dir,
     shown = [tuple(encoded.ids) for encoded in islice(lesson.stream(), 8)]
     assert [ids in known for ids in shown] == [False, False, False, True] * 2 and len(set(shown[3::4])) == 2
 
-    monkeypatch.setattr(teach, "sample_own", lambda questions, *_: ([Episode(one.id, (), "answered") for one in questions], []))
+    monkeypatch.setattr(own_episodes, "sample_own", lambda questions, *_: ([Episode(one.id, (), "answered") for one in questions], []))
     assert teach.prepare_start(config, sources, print).facts["source"] == "own", "the model knows all of it"
 
-    monkeypatch.setattr(teach, "sample_own", sample)
+    monkeypatch.setattr(own_episodes, "sample_own", sample)
     short = config.changed({"searcher.max_turn_tokens": 2})
     assert teach.prepare_start(short, sources, print).facts["source"] == "own", "no other example fits"
     with pytest.raises(TrainingError, match="no example is left"):

@@ -28,8 +28,9 @@ from slmsearch.training.encoding import IGNORED, encode_demonstration, encode_tu
 from slmsearch.training.export import lay_out
 from slmsearch.training.files import ADAPTER, CHECKPOINTS, PREFLIGHT, STEPS, latest_complete_checkpoint
 from slmsearch.training.job import start_key
+from slmsearch.training.own_episodes import sample_own
 from slmsearch.training.reports import read_reports, truncate_reports
-from slmsearch.training.teach import FACTS, sample_own, train_start
+from slmsearch.training.teach import FACTS, train_start
 from slmsearch.training.training_run import train_environment
 from tests.slmsearch.environments.planner.words import WordIndependence
 from tests.slmsearch.evaluate.builders import is_documented

@@ -32,9 +32,10 @@ from slmsearch.judge.exact import exact_match
 from slmsearch.sampling.load_sampler import make_sampler
 from slmsearch.training.bootstrap import bootstrap, build_tokenizer
 from slmsearch.training.encoding import IGNORED, encode_demonstration, encode_episode
+from slmsearch.training.own_episodes import sample_own
 from slmsearch.training.sft import EpisodeBatches
 from slmsearch.training.streams import demonstrated, repeated
-from slmsearch.training.teach import sample_own, train_start, writing_alone
+from slmsearch.training.teach import train_start, writing_alone
 
 WORLD = generate_world(WorldConfig(pages=80, seed=3, questions_per_page=3))
 LIBRARY = Library(WORLD.pages)

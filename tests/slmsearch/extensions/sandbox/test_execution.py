@@ -14,7 +14,7 @@ from slmsearch.episodes.episode import ToolCall, ToolResult
 from slmsearch.errors import IndexUnusableError
 from slmsearch.extensions.sandbox.bubblewrap import Bubblewrap
 from slmsearch.extensions.sandbox.checks import ScriptedTools
-from slmsearch.extensions.sandbox.execution import CUT, as_value, complete_limits, shows_some
+from slmsearch.extensions.sandbox.execution import CUT, as_value, complete_limits, shown_sections
 
 from .conftest import LIMITS, Run  # type: ignore[import-not-found]
 
@@ -99,12 +99,11 @@ def test_what_a_program_reads_and_does_not_print_was_not_read(run: Run) -> None:
         execution = run(reads + printed)
         assert [name for call in execution.calls for name in call.section_ids] == read, printed
         assert [call.page_ids for call in execution.calls] == [("a",), ("b",)]
-    long = "A first line of the section, of some length.\nA second line of it, as long as the first."
-    assert (
-        shows_some(long, "1: A second line of it, as long as the first.\n")
-        and shows_some(long, long[5:40])
-        and not shows_some(long, "line")
-    )
+    long, ids = "A first line of the section, of some length.\nA second line of it, as long as the first.", ("a", "a:within")
+    assert shown_sections(ids, long, f"see\n{long}\n") == ids
+    assert shown_sections(ids, long, "1: A second line of it, as long as the first.\n") == shown_sections(ids, long, long[5:40]) == ("a",)
+    assert shown_sections(ids, long, "line") == ()
+    assert shown_sections(ids, "## Facts\n\n- Built: 1950\n- Arches: 5", "## Facts\n\n- Built: 1950\n- Arches: 5\n") == ids
 
 
 def test_a_program_may_compute_for_as_long_as_it_may_run() -> None:
